@@ -22,7 +22,7 @@ PROGRAM = "memfiles"
 # family -> command -> (module in this package, the first sentence of its help)
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "init": ("commands.init", "Create a ready-to-use, commented workflow."),
+        "init": ("commands.deploy", "Create a ready-to-use, commented workflow."),
         "demo": ("demo.command", "Show an agent with memory: tool calls, a crash, an undo, a lost disk."),
     },
     "Deploy": {
@@ -63,7 +63,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "tools": ("commands.agents", "Print an agent's tools in a vendor's format."),
         "call": ("commands.agents", "Call a tool as an agent would."),
         "mcp": ("commands.agents", "Serve an agent's memory to MCP clients."),
-        "schema": ("commands.init", "Print the JSON Schema of the workflow, a record or the tools."),
+        "schema": ("commands.deploy", "Print the JSON Schema of the workflow, a record or the tools."),
     },
 }
 

@@ -43,9 +43,10 @@ SpanOperation = Literal["search_memory", "create_memory", "update_memory", "upse
 
 _OPERATIONS: dict[str, SpanOperation] = {
     **dict.fromkeys(("save", "import"), "upsert_memory"),
-    **dict.fromkeys(("update", "relocate", "restore", "consolidate"), "update_memory"),
+    **dict.fromkeys(("update", "undo", "relocate", "restore", "consolidate"), "update_memory"),
     **dict.fromkeys(("delete", "forget"), "delete_memory"),
     **dict.fromkeys(("get", "search", "list", "hydrate", "recall"), "search_memory"),
+    **dict.fromkeys(("log", "diff", "deleted", "tombstones"), "search_memory"),
 }
 _API = "opentelemetry.trace"
 _NULL_SPAN = nullcontext()
@@ -209,6 +210,11 @@ def check_writable(own: Scopes, entry: Entry, *, rules: EntryRules) -> None:
 def _is_for_others(own: Scopes, folder: str) -> bool:
     """Whether a session with these partitions has a user, and other users see the entries in this folder."""
     return "user" in own and folder != own["user"].folder
+
+
+def is_seen(view: View, entry: Entry) -> bool:
+    """Whether the view holds the place of an entry."""
+    return any((place.folder, place.level, place.run) == (entry.folder, entry.level, entry.run) for place in view)
 
 
 def is_in_view(view: View, path: str, *, key: str, level: str) -> bool:

@@ -27,7 +27,9 @@ from memfiles.records.entry import (
     Entry,
     Provenance,
     Retired,
+    departing,
     new_text,
+    seen_by_others,
     with_ids,
 )
 from memfiles.records.history import contents, splice_between
@@ -105,12 +107,12 @@ def save(
     """Save ``draft`` over the record of its key; an expired or retired entry counts as none."""
     if isinstance(before, Entry) and (revision := _saved_before(before, draft.content, stamp)) is not None:
         return Decided(before, revision)
-    was_live = is_live(before, stamp.at)
+    was_live, stamp = is_live(before, stamp.at), _after_expiry(before, stamp)
     check_revision(before if was_live else None, stamp, key=draft.key)
     if not isinstance(before, Entry):
         return Decided(_first(before, draft, stamp, place=place, by=by, expiry=expiry))
-    changed = _changed(before, draft, stamp, op="save", by=by, expiry=expiry, renews=not was_live)
-    return Decided(changed, replaced=before if changed.content != before.content else None)
+    after = changed(before, draft, stamp, op="save", by=by, expiry=expiry, renews=not was_live)
+    return Decided(after, replaced=before if after.content != before.content else None)
 
 
 def import_(
@@ -151,8 +153,8 @@ def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Proven
     if (revision := _updated_before(entry, draft, stamp)) is not None:
         return Decided(entry, revision)
     check_revision(entry, stamp, key=draft.key)
-    changed = _changed(entry, draft, stamp, op="update", by=by, expiry=expiry)
-    return Decided(changed, replaced=entry if changed.content != entry.content else None)
+    after = changed(entry, draft, stamp, op="update", by=by, expiry=expiry)
+    return Decided(after, replaced=entry if after.content != entry.content else None)
 
 
 def made_by_call(entry: Entry, stamp: Stamp) -> str | None:
@@ -168,7 +170,8 @@ def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *,
     """
     revision, forgotten, known = (there.revision, tombstones_in(there), there.origins) if there else (0, (), {})
     uid = entry_uid(place.folder, place.level, draft.key, place.run)
-    text = successor(entry.text, uid=uid, level=place.level, revision=max(entry.revision, revision))
+    left = departing(entry, folder=place.folder, key=draft.key, run=place.run)
+    text = successor(left, uid=uid, level=place.level, revision=max(entry.revision, revision))
     epoch = entry.epoch if place.user else ""
     owned = replace(entry, text=text, agent=place.agent, user=place.user, epoch=epoch, run=place.run)
     moved = replace(owned, key=draft.key, forgotten=forgotten).amended(**facets_of(draft))
@@ -217,7 +220,7 @@ def delete(before: EntryRecord | None, stamp: Stamp, *, key: str) -> Decided:
 
 def retire(entry: Entry, stamp: Stamp, retired: Retired, *, op: EntryOperation) -> Entry:
     """Hide an entry; its text and its times stay."""
-    return amend(entry.amended(retired=retired), stamp, op=op)
+    return amend(entry.amended(retired=retired), replace(stamp, cause=stamp.cause or retired.cause), op=op)
 
 
 def amend(after: Entry, stamp: Stamp, *, op: EntryOperation) -> Entry:
@@ -231,6 +234,7 @@ def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expir
         raise not_there(key)
     if is_live(before, stamp.at):
         return Decided(before)
+    stamp = _after_expiry(before, stamp)
     expires_at = expiry(before.category, stamp.at, None) if before.is_expired(stamp.at) else before.expires_at
     return Decided(amend(before.amended(retired=None, expires_at=expires_at), stamp, op="restore"))
 
@@ -239,8 +243,10 @@ def of_id(type: MarkType, entry: Entry, path: str, known: EntryRecord | None, st
     """The tombstone or location of one of the ids of an entry, over what is ``known`` of it at ``path``."""
     revision, origins = (known.revision, known.origins) if known is not None else (0, {})
     named = (uid_at(path), entry.agent, entry.level, type, revision + 1)
-    key = entry.key if type == "location" else ""
-    return Mark(*named, stamp.at, stamp.by, why=why, user=user_hash(entry.user), key=key, origins=origins)
+    if stamp.by.user and not entry.user:  # others see it, who may not learn of that user's session
+        stamp, why = replace(stamp, by=seen_by_others(stamp.by)), ""
+    mark = Mark(*named, stamp.at, stamp.by, why=why, user=user_hash(entry.user), origins=origins)
+    return replace(mark, key=entry.key) if type == "location" else replace(mark, of_run=bool(entry.run))
 
 
 def is_live(record: EntryRecord | None, now: str) -> TypeGuard[Entry]:
@@ -287,7 +293,8 @@ def _first(
     content = draft.content or ""
     text = new_text(place.folder, draft.key, level=place.level, run=place.run, content=content, at=stamp.at)
     revision = before.revision if before is not None else 0
-    change = Change(revision + 1, stamp.at, "save", by=stamp.by, bytes=text.size_bytes, offset=0)
+    change = Change(revision + 1, stamp.at, "save", stamp.by, text.size_bytes, 0, cause=stamp.cause)
+    change = replace(change, of_user=bool(stamp.by.user) and not place.user)
     facets = {"category": GENERAL, **facets_of(draft)}
     entry = Entry(
         extend(text, change),
@@ -306,7 +313,7 @@ def _first(
     return entry if before is None else entry.amended(text=successor(entry.text, origins=before.origins))
 
 
-def _changed(
+def changed(
     before: Entry,
     draft: Draft,
     stamp: Stamp,
@@ -330,6 +337,13 @@ def _changed(
         return before
     text = with_content(before.text, draft.content or "") if is_new_text else before.text
     return _stored(after, stamp, op=op, text=text, renews=renews)
+
+
+def _after_expiry(before: EntryRecord | None, stamp: Stamp) -> Stamp:
+    """The stamp of a change that brings an entry back, which says when it had expired, if it had."""
+    if not isinstance(before, Entry) or before.retired is not None or not before.is_expired(stamp.at):
+        return stamp
+    return replace(stamp, cause=f"expired {before.expires_at}")
 
 
 def _expires_at(before: Entry, draft: Draft, expiry: Expiry, *, at: str, renews: bool) -> str | None:
@@ -356,9 +370,8 @@ def _stored(entry: Entry, stamp: Stamp, *, op: EntryOperation, text: Record, ren
     """The entry with ``text`` and its change recorded; ``updated_at`` moves only with the content."""
     before = entry.text
     splice = splice_between(before.content_bytes, text.content_bytes)
-    change = Change(
-        before.revision + 1, stamp.at, op, by=stamp.by, bytes=splice.bytes, offset=splice.offset, old=splice.old
-    )
+    made = (before.revision + 1, stamp.at, op, stamp.by, splice.bytes, splice.offset, splice.old)
+    change = Change(*made, cause=stamp.cause, of_user=bool(stamp.by.user) and not entry.user)
     longer = extend(text, change)
     if text.content == before.content and not renews:
         longer = successor(longer, updated_at=before.updated_at)

@@ -184,6 +184,10 @@ class Retention:
     deleted: int = 90 * DAY_SECONDS
     audit: int = 400 * DAY_SECONDS
 
+    def moments(self, now: str) -> dict[str, str]:
+        """What expired by the first of these moments, or was hidden by the other, is to be erased."""
+        return {"expired": later(now, -self.expired), "retired": later(now, -self.deleted)}
+
     def erasure(self, entry: Entry) -> str | None:
         """When the entry's content is to be erased, as it is now; None: never."""
         expired = later(entry.expires_at, self.expired) if entry.expires_at is not None else LAST_MOMENT
@@ -261,6 +265,12 @@ class EntryRules:
         gated = judge(old, new, start=0, end=len(new))
         _check_size(gated.text)  # a redaction may be longer than what it replaces
         return Checked(replace(draft, content=gated.text, tags=tags, links=links), (*warnings, *gated.warnings))
+
+    def warnings_about(self, content: str) -> tuple[str, ...]:
+        """The warnings for a text that was there before: a credential in it that comes back is not refused."""
+        policy: Policy = "off" if self.secrets == "off" else "warn"
+        judged = judge_change("", content, start=0, end=len(content), policy=policy, allow=self.allow, scan=self.scan)
+        return judged.warnings
 
     def check_labels(self, labels: Mapping[str, str | None]) -> tuple[str, ...]:
         """See ``gate_labels``."""

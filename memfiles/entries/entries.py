@@ -6,13 +6,11 @@ parts is one idea, and this module assembles them.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Literal
 
-from memfiles.entries.callers import Caller, OperationSpan, check_caller, view_of
+from memfiles.entries.callers import Caller, OperationSpan, check_caller
 from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, Consolidator
 from memfiles.entries.consolidation.plan import Plan, Summariser
 from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
@@ -20,32 +18,30 @@ from memfiles.entries.forget import Forgetter, Forgotten, Selector
 from memfiles.entries.hydration import recall as recalls
 from memfiles.entries.hydration.recall import Recall
 from memfiles.entries.hydration.window import Explanation, Hydration
+from memfiles.entries.lazy import EntryFiles
+from memfiles.entries.log import MAX_GONE, EntryLog, Gone, LogReader, Tombstones
 from memfiles.entries.moves import relocate, renew
 from memfiles.entries.purge import Purged, Purger, end_run
 from memfiles.entries.reader import (
     DEFAULT_RESULTS,
     EntryDatabase,
-    EntryFiles,
     EntryReader,
     EntryRepository,
     checked_filters,
+    row_at,
 )
 from memfiles.entries.results import Found, Page, Results
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.users import Users
 from memfiles.entries.writer import EntryWriter
-from memfiles.errors import MemfilesError
 from memfiles.index.index import Index
-from memfiles.index.rows import Counted, Row, counted, row_of
+from memfiles.index.rows import Counted, counted
 from memfiles.index.search.embedder import Embedder
-from memfiles.records.entry import RECALL_BYTES, Entry, Kind
-from memfiles.records.keys import entry_place
-from memfiles.storage.events import AuditLog, Progress, RecordChanged, Subscribers, utc_now
+from memfiles.records.entry import RECALL_BYTES, Kind
+from memfiles.storage.events import AuditLog, Progress, Subscribers, utc_now
 from memfiles.storage.record_kinds import ENTRY_KIND
 from memfiles.storage.store import Store
-
-_log = logging.getLogger("memfiles")
 
 
 class Entries:
@@ -70,22 +66,23 @@ class Entries:
         self.rules = rules
         self._audit = audit
         self._name = store.directory.name
-        self._index = index = Index(store.directory, store.descriptor, read=self._row)
+        self._index = index = Index(store.directory, store.descriptor, read=lambda path: row_at(self.repository, path))
         self.repository = repository = EntryRepository(
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
         )
         self.files = EntryFiles(store, repository, index)
         self._db = db = EntryDatabase(
-            store, repository, index, rules, now, self._begin, lambda paths: self._purger.erase(paths)
+            store, repository, index, rules, now, lambda: self._forgetter.begin(), lambda it: self._purger.erase(it)
         )
         self._reader = EntryReader(db, embedder=embedder)
         self._forgetter = Forgetter(db)
         self._purger = Purger(db, self._forgetter)
+        self._log = LogReader(db, audit=audit)
         self._writer = EntryWriter(db)
         self._consolidator = Consolidator(db, summariser=summariser)
         self._exchange = Exchange(db, self._writer, audit=audit)
         self.users = Users(db, self._forgetter, audit=audit)
-        subscribers.add(self._heard, foreign_only=True)
+        subscribers.add(self._forgetter.heard, foreign_only=True)
 
     def save(
         self,
@@ -125,7 +122,7 @@ class Entries:
         """The entry that the session sees under ``key``, as it is on disk now; None if there is none, hidden or not."""
         with self._span("get", session):
             found = self._reader.get(session, key)
-        self._note_read("get", session, [key] if found is not None else [])
+        self._log.note_read("get", session, [key] if found is not None else [])
         return found
 
     def search(
@@ -158,7 +155,7 @@ class Entries:
             else:
                 given = {"budget_bytes": budget_bytes, "max_results": max_results, **chosen}
                 results = recalls.search_within(self._reader, session, query, **given)
-        self._note_read("search", session, [each.found.key for each in results.matches])
+        self._log.note_read("search", session, [each.found.key for each in results.matches])
         return results
 
     def recall(
@@ -172,7 +169,7 @@ class Entries:
         """
         with self._span("recall", session):
             found = recalls.recall(self._db, self._reader, session, query, budget_bytes=budget_bytes, include=include)
-        self._note_read("recall", session, found.keys)
+        self._log.note_read("recall", session, found.keys)
         return found
 
     def list(
@@ -190,7 +187,7 @@ class Entries:
         filters = checked_filters(tags=tags, category=category, kind=kind, prefix=prefix)
         with self._span("list", session):
             page = self._reader.page(session, filters=filters, limit=limit, cursor=cursor)
-        self._note_read("list", session, [each.key for each in page.memories])
+        self._log.note_read("list", session, [each.key for each in page.memories])
         return page
 
     def update(
@@ -289,11 +286,36 @@ class Entries:
         with self._span("forget", session):
             return self._forgetter.forget(session, selector, why=why, dry_run=dry_run)
 
+    def log(self, session: Caller, key: str) -> EntryLog:
+        """The life of the entry that the session sees under ``key``, or that had it before; what it may know of it."""
+        with self._span("log", session):
+            return self._log.log(session, key)
+
+    def diff(self, session: Caller, key: str, from_revision: int, to_revision: int) -> str:
+        """A unified diff between two revisions of that entry, empty when equal; ``RevisionUnknown`` beyond its log."""
+        with self._span("diff", session):
+            return self._log.diff(session, key, from_revision, to_revision)
+
+    def undo(self, session: Caller, key: str, to_revision: int | None = None, *, call_id: str | None = None) -> Saved:
+        """Go back to the content before its last change, or to that at ``to_revision``, as a new revision."""
+        with self._span("undo", session), self._purger.sweeping(session):
+            return self._writer.undo(session, key, to_revision=to_revision, call_id=call_id)
+
+    def deleted(self, session: Caller, *, limit: int = MAX_GONE) -> Gone:
+        """The deleted, evicted and expired entries that the session may see, newest first; see ``restore``."""
+        with self._span("deleted", session):
+            return self._log.deleted(session, limit=limit)
+
+    def tombstones(self, session: Caller, *, limit: int = MAX_GONE) -> Tombstones:
+        """What is left of the forgotten entries that the session could see, newest first."""
+        with self._span("tombstones", session):
+            return self._log.tombstones(session, limit=limit)
+
     def hydrate(self, session: Caller, *, budget_bytes: int | None = None) -> Hydration:
         """The system-prompt block with the entries that fit the budget; the same state gives the same bytes."""
         with self._span("hydrate", session):
             block = recalls.hydrate(self._db, session, budget_bytes=budget_bytes)
-        self._note_read("hydrate", session, block.keys)
+        self._log.note_read("hydrate", session, block.keys)
         return block
 
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
@@ -379,39 +401,8 @@ class Entries:
             self._purger.sweep()
         return saved
 
-    def _note_read(self, op: str, session: Caller, keys: Iterable[str]) -> None:
-        """Put the entries that a read returned under these keys into the audit, if it holds reads."""
-        if self._audit is not None and self._audit.reads:
-            view, paths = view_of(session, self.rules.levels), list[str]()
-            with suppress(MemfilesError):  # the read was answered; what cannot be looked at now is left out
-                paths += (entry.path for key in keys if (entry := self._db.visible(view, key)) is not None)
-            self._audit.record_read(op, paths, by=session.actor(None), level=session.level)
-
     def _span(self, op: str, session: Caller) -> OperationSpan:
         return OperationSpan(self._audit, op, session, store=self._name, readers=self.rules.readers)
-
-    def _row(self, path: str) -> Row | None:
-        """The row of the record at ``path``; without a signature, so that a hand edit is looked at again."""
-        seen = self.repository.look(path)
-        if seen.record is None or seen.problem is not None:
-            return None
-        return row_of(seen.record, None if seen.by_hand else seen.signature)
-
-    def _begin(self) -> None:
-        """Finish a forget that a kill interrupted, and follow those of other machines."""
-        try:
-            self._forgetter.finish()
-            self._forgetter.follow()
-        except MemfilesError as error:
-            _log.warning("forgotten content may not be removed yet; the next start tries again: %s", error)
-
-    def _heard(self, change: RecordChanged) -> None:
-        """Have a forget of another machine followed here before the next read."""
-        if entry_place(change.path) is None:
-            return
-        record = self.repository.look(change.path).record
-        if not isinstance(record, Entry) or record.sources or any(map(self._db.is_forgotten, record.mortal_ids)):
-            self._db.has_begun = False
 
     def release_forgotten(self) -> None:
         """Remove what other machines forgot from everything but the ledger of the mirror; errors as of ``forget``."""

@@ -12,18 +12,19 @@ The rules this file guards:
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from memfiles.entries import decisions
-from memfiles.entries.callers import Caller, Scopes, View, check_writable, is_in_view, is_writable, own_level
+from memfiles.entries.callers import Caller, Scopes, View, check_writable, is_seen, is_writable, own_level
 from memfiles.entries.consolidation.plan import FOLDED, give_back, is_made_of, stands_for
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
 from memfiles.entries.reader import EntryDatabase, entry_at
-from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.errors import InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.index import queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.records.entry import MAX_WHY_BYTES, Entry, Provenance
@@ -42,10 +43,11 @@ from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage import quarantine
-from memfiles.storage.events import Progress
+from memfiles.storage.events import Progress, RecordChanged
 from memfiles.sync import ledger
 
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run is nobody's business
+_log = logging.getLogger("memfiles")
 _AT_ONCE = 1000
 _PROVENANCE_FIELDS = tuple(each.name for each in fields(Provenance) if each.name != "ordinal")
 
@@ -133,10 +135,10 @@ class _Targets:
 
     def include(self, entry: Entry) -> bool:
         """Whether the entry is one of them; asked again under its lock, as it may have changed."""
-        is_seen = _is_seen(self.view, entry)
-        is_selected = is_seen and self.selector is not None and self.selector.matches(entry)
+        is_there = is_seen(self.view, entry)
+        is_selected = is_there and self.selector is not None and self.selector.matches(entry)
         is_known = not self.ids.isdisjoint(entry.mortal_ids)
-        return is_selected or is_known or is_made_of(entry, ids=self.ids, keys=self.episodes if is_seen else ())
+        return is_selected or is_known or is_made_of(entry, ids=self.ids, keys=self.episodes if is_there else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,22 @@ class Forgetter:
         paths = list(dict.fromkeys(each.path for each in (*entries, *made)))
         self.complete(self._bury(paths, targets, stamp, why=why), noted=paths)
 
+    def begin(self) -> None:
+        """Finish a forget that a kill interrupted, and follow those of other machines; a failure is only logged."""
+        try:
+            self.finish()
+            self.follow()
+        except MemfilesError as error:
+            _log.warning("forgotten content may not be removed yet; the next start tries again: %s", error)
+
+    def heard(self, change: RecordChanged) -> None:
+        """Have a forget of another machine followed here before the next read."""
+        if entry_place(change.path) is None:
+            return
+        record = self._db.repository.look(change.path).record
+        if not isinstance(record, Entry) or record.sources or any(map(self._db.is_forgotten, record.mortal_ids)):
+            self._db.has_begun = False
+
     def release(self, paths: Sequence[str]) -> None:
         """Remove the earlier content of these records from the index, the journals and the kept copies.
 
@@ -265,7 +283,7 @@ class Forgetter:
         self, view: View, entries: Iterable[Entry], *, dry_run: bool = False, held_by: tuple[str, ...] = ()
     ) -> Forgotten:
         """The report on these entries, without those that the caller may not know of, or that count as erased."""
-        keys = [entry.key for entry in entries if _is_seen(view, entry) and self._db.erased_at(entry) is None]
+        keys = [entry.key for entry in entries if is_seen(view, entry) and self._db.erased_at(entry) is None]
         return Forgotten(len(keys), tuple(sorted(set(keys))), dry_run, held_by)
 
     def _find(self, own: Scopes, selector: Selector) -> _Found:
@@ -289,7 +307,7 @@ class Forgetter:
         survivors = [note for note in made if stands_for(note, targets.ids) and not targets.include(note)]
         held_at = self._paths_of(sources - targets.ids)
         holders = [*self._db.entries(held_at), *self._moved_from(view, selector.key), *survivors]
-        held_by = tuple(sorted({entry.key for entry in holders if _is_seen(view, entry)}))
+        held_by = tuple(sorted({entry.key for entry in holders if is_seen(view, entry)}))
         return _Found(tuple(entries), tuple(survivors), held_by)
 
     def _paths_of(self, ids: Collection[str]) -> list[str]:
@@ -400,7 +418,3 @@ def _buried(records: RecordsByPath, entry: Entry, stamp: Stamp, *, why: str) -> 
         if not (isinstance(known, Mark) and known.type == "tombstone"):
             after[path] = decisions.of_id("tombstone", entry, path, known, stamp, why=why)
     return after
-
-
-def _is_seen(view: View, entry: Entry) -> bool:
-    return is_in_view(view, entry.path, key=entry.key, level=entry.level)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memfiles.errors import ExtraMissing
+from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Subscribers
 from memfiles.storage.store import Store
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from memfiles.entries.budgets import Budget
     from memfiles.entries.drafts import Category, EntryRules, Retention
     from memfiles.entries.entries import Entries
+    from memfiles.entries.reader import EntryRepository
+    from memfiles.index.index import Index
     from memfiles.index.search.embedder import Embedder
 
 _log = logging.getLogger("memfiles")
@@ -139,3 +143,38 @@ def _declared_embedder(spec: EntriesSpec) -> Embedder | None:
     except ExtraMissing as error:
         _log.warning("searches of entries use words alone: %s", error)
         return None
+
+
+class EntryFiles:
+    """The files of all entries of one open memory; see ``storage.watcher.Watched``.
+
+    A file changed by hand becomes a revision; for a broken one the last good version is put back. An entry whose file
+    is removed is gone, not forgotten: a mirror brings it back.
+    """
+
+    is_deep = True
+    what = "entry"
+
+    def __init__(self, store: Store, repository: EntryRepository, index: Index) -> None:
+        self._store = store
+        self._repository = repository
+        self._index = index
+
+    def folder(self) -> Path:
+        """The folder of all entries, made if it is not there."""
+        self._store.make_folders([f"{ENTRIES}/"])
+        return self._store.directory / ENTRIES
+
+    def record_at(self, path: str) -> str | None:
+        """The path of the record in the file at ``path``, relative to the folder; None if it is not an entry's."""
+        return found if entry_place(found := f"{ENTRIES}/{path}") is not None else None
+
+    def look(self, record: str) -> bool:
+        """Take in a change of a record's file; False: it may still be being saved."""
+        return self._repository.notice(record)
+
+    def suspects(self) -> Iterable[str]:
+        """Compare every file with the index, remove temp files of dead writers, and name the records to look at."""
+        if self._index.verify():
+            self._repository.sweep()
+        return self._repository.unhandled()

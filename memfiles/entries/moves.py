@@ -1,4 +1,4 @@
-"""Renames and renewals of entries in one batch.
+"""Renames and renewals of entries in one batch, and the moves that a save of their key costs.
 
 The rules this file guards: new keys are given all or none, not to entries that changed meanwhile, and an entry keeps
 its id, its times and all its fields. ``decisions.relocated`` says what a move leaves behind. And what a read renews,
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Partition, check_caller, check_writable, home_scope, own_level, user_of
-from memfiles.entries.decisions import RecordsByPath, is_live, location_of
+from memfiles.entries.decisions import EntryLocation, Past, RecordsByPath, WorkingCopy, is_live, location_of
 from memfiles.entries.drafts import LAST_MOMENT, Draft, draft_of_entry, later
 from memfiles.entries.reader import EntryDatabase
 from memfiles.entries.results import Found
@@ -35,6 +35,16 @@ class _Move:
     def target(self) -> str:
         """The new path."""
         return self.partition.path(self.draft.key)
+
+
+@dataclass(frozen=True, slots=True)
+class SaveTarget:
+    """The place of a draft, the records of its key that would shadow it there, and its past elsewhere, if any."""
+
+    path: str
+    place: EntryLocation
+    shadows: tuple[str, ...] = ()
+    past: Past | None = None
 
 
 def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None:
@@ -102,3 +112,25 @@ def _planned(db: EntryDatabase, caller: Caller, key: str, new: str, *, among: Ma
 
 def _taken(key: str) -> RevisionConflict:
     return RevisionConflict(f"there is an entry {ascii(key[:80])} already: choose another key, or delete it first")
+
+
+def move_shadows(records: WorkingCopy, target: SaveTarget, key: str, stamp: Stamp) -> Stamp:
+    """Move the entries that would shadow a save to its target, the last one on top; returns the stamp for the save.
+
+    It expects a revision only if nothing was moved: the caller saw what shadowed the target. A user's entry is deleted
+    and not moved if others see the target: they would see its history.
+    """
+    for path in target.shadows:
+        if is_live(entry := records[path], stamp.at):
+            decisions.check_revision(entry, stamp, key=key)
+            stamp, draft = replace(stamp, expected_revision=None), draft_of_entry(entry, key=key)
+            if is_published(entry, target):
+                records[path] = decisions.delete(entry, stamp, key=key).entry
+            else:
+                records.update(decisions.relocated(records, entry, draft, stamp, place=target.place))
+    return stamp
+
+
+def is_published(entry: Entry, target: SaveTarget) -> bool:
+    """Whether an entry of a user goes where others see it."""
+    return bool(entry.user) and not target.place.user

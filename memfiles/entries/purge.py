@@ -25,7 +25,7 @@ from memfiles.entries.drafts import HOUR_SECONDS, LAST_MOMENT, later
 from memfiles.entries.forget import Forgetter
 from memfiles.entries.reader import EntryDatabase
 from memfiles.errors import MemfilesError
-from memfiles.index import queries
+from memfiles.index import database, queries
 from memfiles.records.entry import Entry
 from memfiles.records.keys import check_switch, id_path
 from memfiles.records.marks import EntryRecord, Mark, erased
@@ -90,8 +90,8 @@ class Purger:
         now = self.db.now()
         self.forgetter.finish()
         self.db.refresh()
-        moments = self._moments(now)
-        expired, hidden = self.db.index.ask(lambda connection: queries.count_due(connection, **moments))
+        moments = self.db.rules.retention.moments(now)
+        expired, hidden = self.db.index.ask(lambda connection: database.count_due(connection, **moments))
         if dry_run:
             return Purged(expired, hidden, self._drop_audit(dry_run=True), dry_run=True)
         done, noted = list[_Erased](), dict[str, int]()
@@ -133,22 +133,17 @@ class Purger:
         except MemfilesError as error:
             _log.warning("content whose time is over is not erased yet; it is tried again later: %s", error)
 
-    def _moments(self, now: str) -> dict[str, str]:
-        """What expired by the first of these moments, or was hidden by the other, is due."""
-        retention = self.db.rules.retention
-        return {"expired": later(now, -retention.expired), "retired": later(now, -retention.deleted)}
-
     def _due(self, now: str) -> dict[str, int]:
         """A portion of what is due, by path, with its revisions."""
         self.db.index.catch_up()
-        moments = self._moments(now)
-        return dict(self.db.index.ask(lambda connection: queries.due(connection, **moments, limit=_PORTION)))
+        moments = self.db.rules.retention.moments(now)
+        return dict(self.db.index.ask(lambda connection: database.due(connection, **moments, limit=_PORTION)))
 
     def _next_time(self, now: str, *, has_erased: bool) -> str:
         """When to look again: once the next entry is due, known by now or not, but within the hour."""
         retention = self.db.rules.retention
         shortest = min(retention.expired, retention.deleted)
-        ends = self.db.index.ask(queries.first_end)
+        ends = self.db.index.ask(database.first_end)
         kept = zip(ends, (retention.expired, retention.deleted), strict=True)
         first = min((later(end, seconds) for end, seconds in kept if end is not None), default=LAST_MOMENT)
         soonest = later(now, min(HOUR_SECONDS, shortest // _PAUSES) if has_erased else 0)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
 from typing import TypeGuard, TypeVar, cast
 
 from memfiles.entries import decisions
@@ -24,14 +23,13 @@ from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed
 from memfiles.index import queries
 from memfiles.index.index import Index
 from memfiles.index.queries import Filters
-from memfiles.index.rows import Row
+from memfiles.index.rows import Row, row_of
 from memfiles.index.search import search
 from memfiles.index.search.embedder import Embedder, EmbedderUnavailable, GuardedEmbedder, QueryEmbedder
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import fill_index
 from memfiles.records.entry import Entry
 from memfiles.records.keys import (
-    ENTRIES,
     check_key,
     check_switch,
     check_whole,
@@ -192,41 +190,6 @@ class Answers:
         return Results(self.query, tuple(matches), meaning=self.meaning)
 
 
-class EntryFiles:
-    """The files of all entries of one open memory; see ``storage.watcher.Watched``.
-
-    A file changed by hand becomes a revision; for a broken one the last good version is put back. An entry whose file
-    is removed is gone, not forgotten: a mirror brings it back.
-    """
-
-    is_deep = True
-    what = "entry"
-
-    def __init__(self, store: Store, repository: EntryRepository, index: Index) -> None:
-        self._store = store
-        self._repository = repository
-        self._index = index
-
-    def folder(self) -> Path:
-        """The folder of all entries, made if it is not there."""
-        self._store.make_folders([f"{ENTRIES}/"])
-        return self._store.directory / ENTRIES
-
-    def record_at(self, path: str) -> str | None:
-        """The path of the record in the file at ``path``, relative to the folder; None if it is not an entry's."""
-        return found if entry_place(found := f"{ENTRIES}/{path}") is not None else None
-
-    def look(self, record: str) -> bool:
-        """Take in a change of a record's file; False: it may still be being saved."""
-        return self._repository.notice(record)
-
-    def suspects(self) -> Iterable[str]:
-        """Compare every file with the index, remove temp files of dead writers, and name the records to look at."""
-        if self._index.verify():
-            self._repository.sweep()
-        return self._repository.unhandled()
-
-
 class EntryReader:
     """The reads of one open memory. Threads may share it."""
 
@@ -383,6 +346,21 @@ def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be text")
     return value.encode(errors="replace").decode()
+
+
+def row_at(repository: EntryRepository, path: str) -> Row | None:
+    """The row of the record at ``path``; without a signature, so that a hand edit is looked at again."""
+    seen = repository.look(path)
+    if seen.record is None or seen.problem is not None:
+        return None
+    return row_of(seen.record, None if seen.by_hand else seen.signature)
+
+
+def erased_among(db: EntryDatabase, places: Iterable[Partition], key: str) -> EntryNotFound | None:
+    """The error for a key whose content in one of these places was erased for its age; None if there is none."""
+    found = [db.repository.look(place.path(key)).record for place in places]
+    erased = [at for each in found if each is not None and not each.run and (at := db.erased_at(each))]
+    return decisions.was_erased(key, max(erased)) if erased else None
 
 
 def entry_at(repository: EntryRepository, path: str) -> Entry | None:

@@ -22,7 +22,7 @@ from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.entries.transfer import formats
 from memfiles.entries.transfer.exchange import document_of, write_file
 from memfiles.errors import StorageFailed
-from memfiles.index import queries
+from memfiles.index import database
 from memfiles.records.entry import Entry
 from memfiles.records.keys import agent_folder, check_switch, check_user, id_path, next_epoch, user_hash
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
@@ -78,8 +78,8 @@ class Users:
     def list(self) -> Sequence[UserSummary]:
         """Every user of whom something is kept, by name. Reads one record for each user and agent."""
         self._db.refresh()
-        found: dict[str, list[tuple[str, queries.UserTally]]] = defaultdict(list)
-        for tally in self._db.index.ask(queries.user_tallies):
+        found: dict[str, list[tuple[str, database.UserTally]]] = defaultdict(list)
+        for tally in self._db.index.ask(database.user_tallies):
             entry = entry_at(self._db.repository, tally.path)
             if entry is not None and entry.user:
                 found[entry.user].append((entry.agent, tally))
@@ -131,7 +131,8 @@ class Users:
         self._bury(epoch, stamp, user=user, why=why)  # 1 durable: from now on its entries are forgotten where met
         entries = list({entry.path: entry for entry in (*entries, *self._entries_of(user))}.values())
         self._forgetter.follow(progress)  # 2 the entries of the epoch, and the notes made of them
-        self._forgetter.forget_entries([entry for entry in entries if not entry.user], stamp, why=why)  # 3 for others
+        shared = [entry for entry in entries if not entry.user]  # whoever saw these is not told for whom they went
+        self._forgetter.forget_entries(shared, Stamp(stamp.at), why="")  # 3
         self._log("forget-user", user, count=len(entries), actor=actor)
         if self._audit is not None:
             self._audit.blank_runs(user_hash(user))  # 4
@@ -141,7 +142,7 @@ class Users:
         """All entries of the user, hidden ones included, and those that the user's sessions saved for others."""
         self._db.refresh()
         epoch = self.epoch_of(user)
-        paths = self._db.index.ask(lambda opened: queries.of_user(opened, epoch=epoch, user=user))
+        paths = self._db.index.ask(lambda opened: database.of_user(opened, epoch=epoch, user=user))
         return self._db.entries(reported(paths, progress))
 
     def _bury(self, epoch: str, stamp: Stamp, *, user: str, why: str) -> None:
@@ -162,7 +163,7 @@ class Users:
             self._audit.record(AuditEvent(op, count=count, user=user_hash(user), actor=actor))
 
 
-def _summary(user: str, held: Sequence[tuple[str, queries.UserTally]]) -> UserSummary:
+def _summary(user: str, held: Sequence[tuple[str, database.UserTally]]) -> UserSummary:
     tallies = [tally for _, tally in held]
     return UserSummary(
         user,

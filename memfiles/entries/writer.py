@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
 
-from memfiles.entries import decisions
+from memfiles.entries import decisions, log
 from memfiles.entries.callers import (
     Caller,
     Partition,
@@ -29,10 +29,11 @@ from memfiles.entries.callers import (
     view_of,
 )
 from memfiles.entries.consolidation.consolidator import Consolidated
-from memfiles.entries.decisions import Decided, EntryLocation, Past, RecordsByPath, WorkingCopy, is_live, location_of
+from memfiles.entries.decisions import Decided, Past, RecordsByPath, WorkingCopy, is_live, location_of
 from memfiles.entries.drafts import Checked, Deleted, Draft, Revealed, Saved, draft_of_entry
 from memfiles.entries.eviction import EvictionPolicy, Excess, Remedy
-from memfiles.entries.reader import EntryDatabase, entry_at
+from memfiles.entries.moves import SaveTarget, is_published, move_shadows
+from memfiles.entries.reader import EntryDatabase, entry_at, erased_among
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.records import file_changes
 from memfiles.records.entry import Entry, Provenance, Scope
@@ -41,16 +42,6 @@ from memfiles.records.marks import EntryRecord, is_tombstone, vacated
 from memfiles.records.record import Stamp, successor
 
 _ROUNDS = 8  # of choosing victims; the last one commits whatever is still over. And of an edit, if others come first
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The place of a draft, the records of its key that would shadow it there, and its past elsewhere, if any."""
-
-    path: str
-    place: EntryLocation
-    shadows: tuple[str, ...] = ()
-    past: Past | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +93,12 @@ class EntryWriter:
         agent = caller.provenance.agent
         user = user_of(caller)
         places = [(each, location_of(agent, user, *each.place, id=uuid.uuid4().hex)) for each in drafts]
-        targets = [_Target(it.place.path(it.checked.draft.key), place, past=it.past) for it, place in places]
+        targets = [SaveTarget(it.place.path(it.checked.draft.key), place, past=it.past) for it, place in places]
         stamp = Stamp(self._db.now(), caller.actor(None))
         return self._save_all(caller, [each.checked for each in drafts], targets, stamp)
 
     def _save_all(
-        self, caller: Caller, checked: Sequence[Checked], targets: Sequence[_Target], stamp: Stamp
+        self, caller: Caller, checked: Sequence[Checked], targets: Sequence[SaveTarget], stamp: Stamp
     ) -> list[Saved]:
         sources = [self._provenance(caller, stamp, each.draft) for each in checked]
         epoch = caller.provenance.epoch
@@ -120,7 +111,7 @@ class EntryWriter:
                 raise InvalidArgument("the user of this session was forgotten: ask the memory for a new session")
             for target, each, source in zip(targets, checked, sources, strict=True):
                 draft, place, past = each.draft, target.place, target.past
-                saving = _move_shadows(records, target, draft.key, stamp)
+                saving = move_shadows(records, target, draft.key, stamp)
                 before = records[target.path]
                 if isinstance(before, Entry) and before.epoch and self._db.is_forgotten(before.epoch):
                     before = vacated(before, stamp.at, by=stamp.by)  # of a user who came back since
@@ -189,6 +180,19 @@ class EntryWriter:
                     raise
         raise AssertionError("unreachable")
 
+    def undo(self, caller: Caller, key: str, *, to_revision: int | None = None, call_id: str | None = None) -> Saved:
+        """Take back the last change of an entry's content at the caller's level; errors as of ``Entries.undo``."""
+        stamp, places = Stamp(self._db.now(), caller.actor(call_id)), log.places_of(caller, self._db.rules.levels)
+        try:
+            path = self._present(caller, check_key(key), now=stamp.at)
+        except EntryNotFound as error:
+            raise erased_among(self._db, own_level(caller).values(), key) or error from None
+        by, expiry = self._provenance(caller, stamp, Draft(key)), self._db.rules.expiry
+        decide = partial(log.undo, stamp=stamp, key=key, to_revision=to_revision, places=places, by=by, expiry=expiry)
+        outcome = self._write_one(path, decide, stamp=stamp)
+        warnings = self._db.rules.warnings_about(outcome.decisions[0].entry.content)
+        return _receipts(outcome, [Checked(Draft(key), warnings)])[0]
+
     def delete(
         self, caller: Caller, key: str, *, expected_revision: int | None = None, call_id: str | None = None
     ) -> Deleted:
@@ -216,12 +220,10 @@ class EntryWriter:
         """Bring back the entry of that key that was deleted, evicted or expired last at the caller's level."""
         stamp = Stamp(self._db.now(), caller.actor(call_id))
         own = own_level(caller)
-        found = [self._db.repository.look(each.path(check_key(key))).record for each in own.values()]
-        erased = [at for each in found if each is not None and not each.run and (at := self._db.erased_at(each))]
-        hidden = (each for each in found if isinstance(each, Entry) and not each.is_live(stamp.at))
-        retired = [each for each in hidden if self._db.erased_at(each) is None]
+        found = self._db.entries(each.path(check_key(key)) for each in own.values())
+        retired = [each for each in found if not each.is_live(stamp.at) and self._db.erased_at(each) is None]
         if not retired:
-            raise decisions.was_erased(key, max(erased)) if erased else self._db.not_there(caller, key)
+            raise erased_among(self._db, own.values(), key) or self._db.not_there(caller, key)
         retired = [each for each in retired if is_writable(own, each, rules=self._db.rules)] or retired
         last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
         check_writable(own, last, rules=self._db.rules)
@@ -233,7 +235,7 @@ class EntryWriter:
 
     def _move(
         self,
-        target: _Target,
+        target: SaveTarget,
         path: str,
         updated: Callable[[EntryRecord | None], Decided],
         stamp: Stamp,
@@ -250,8 +252,8 @@ class EntryWriter:
         def decide(records: WorkingCopy) -> list[Decided]:
             made = updated(records[path])
             entry = records[path] = made.entry
-            _move_shadows(records, target, entry.key, stamp)
-            if _is_published(entry, target):
+            move_shadows(records, target, entry.key, stamp)
+            if is_published(entry, target):
                 draft, expiry = draft_of_entry(entry, key=entry.key), self._db.rules.expiry
                 saved = decisions.save(records[target.path], draft, stamp, place=target.place, by=by, expiry=expiry)
                 records[target.path] = saved.entry
@@ -310,7 +312,7 @@ class EntryWriter:
         more = [path for remedy in remedies for path in remedy.paths]
         return self._db.change(list(dict.fromkeys([*paths, *more])), attempt)
 
-    def _target(self, caller: Caller, draft: Draft, *, now: str) -> _Target:
+    def _target(self, caller: Caller, draft: Draft, *, now: str) -> SaveTarget:
         """The place that the draft's category asks for, or else where its key is seen, or the agent's own."""
         own, category, origin = own_level(caller), draft.category, caller.provenance
         if category is None:
@@ -320,7 +322,7 @@ class EntryWriter:
             nearer = [own[each] for each in takewhile(lambda each: each != scope, own)]
         shadows = tuple(path for each in nearer if self._is_seen(path := each.path(draft.key), now))
         place = location_of(origin.agent, user_of(caller), *own[scope], id=uuid.uuid4().hex)
-        return _Target(own[scope].path(draft.key), place, shadows)
+        return SaveTarget(own[scope].path(draft.key), place, shadows)
 
     def _scope_seen(self, own: Scopes, key: str, now: str) -> Scope:
         """The nearest scope in which the caller sees the key and may change it, else the one that it saves to."""
@@ -373,28 +375,6 @@ class EntryWriter:
             *(origin.agent, origin.user, by.session, origin.run, origin.channel, origin.thread),
             *(by.call, draft.source, ordinal),
         )
-
-
-def _move_shadows(records: WorkingCopy, target: _Target, key: str, stamp: Stamp) -> Stamp:
-    """Move the entries that would shadow a save to its target, the last one on top; returns the stamp for the save.
-
-    It expects a revision only if nothing was moved: the caller saw what shadowed the target. A user's entry is deleted
-    and not moved if others see the target: they would see its history.
-    """
-    for path in target.shadows:
-        if is_live(entry := records[path], stamp.at):
-            decisions.check_revision(entry, stamp, key=key)
-            stamp, draft = replace(stamp, expected_revision=None), draft_of_entry(entry, key=key)
-            if _is_published(entry, target):
-                records[path] = decisions.delete(entry, stamp, key=key).entry
-            else:
-                records.update(decisions.relocated(records, entry, draft, stamp, place=target.place))
-    return stamp
-
-
-def _is_published(entry: Entry, target: _Target) -> bool:
-    """Whether an entry of a user goes where others see it."""
-    return bool(entry.user) and not target.place.user
 
 
 def _receipts(outcome: _Outcome, checked: Sequence[Checked]) -> list[Saved]:

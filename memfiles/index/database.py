@@ -1,4 +1,4 @@
-"""The database file of the index: its tables, its failures, and the forgets that are noted in it.
+"""The database file of the index: its tables, its failures, the forgets noted in it, what is to be erased, and users.
 
 Whatever its tables hold is derived from the records, so the file may be lost at any time.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from memfiles.errors import StorageFailed
 from memfiles.index.rows import DECLARED
@@ -15,7 +16,7 @@ from memfiles.index.text import fts
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
-FORMAT = 10  # changes with the tables
+FORMAT = 11  # changes with the tables, and with what they hold
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
@@ -65,6 +66,15 @@ TABLES = (
     *fts.TABLES,
 )
 _FORGET = "forget "
+_DUE = {
+    "expires_at": """
+        FROM entry INDEXED BY entry_by_end
+        WHERE state <> 'forgotten' AND expires_at IS NOT NULL AND expires_at <= :expired
+    """,
+    "retired_at": """
+        FROM entry INDEXED BY entry_by_hiding WHERE state IN ('deleted', 'evicted') AND retired_at <= :retired
+    """,
+}
 
 
 class IndexUnusable(StorageFailed):
@@ -116,3 +126,59 @@ def noted_forgets(connection: sqlite3.Connection) -> dict[str, int]:
 def strike_forgets(connection: sqlite3.Connection, paths: Iterable[str]) -> None:
     """Delete the notes of records whose content is gone."""
     connection.executemany("DELETE FROM meta WHERE key = ?", [(_FORGET + path,) for path in paths])
+
+
+def due(connection: sqlite3.Connection, *, expired: str, retired: str, limit: int) -> list[tuple[str, int]]:
+    """The paths and revisions of entries, in all partitions, that expired or were hidden by these moments."""
+    moments = {"expired": expired, "retired": retired, "limit": limit}
+    ways = (f"SELECT path, revision FROM (SELECT * {way} ORDER BY {at} LIMIT :limit)" for at, way in _DUE.items())
+    return connection.execute(f"{' UNION '.join(ways)} LIMIT :limit", moments).fetchall()
+
+
+def count_due(connection: sqlite3.Connection, *, expired: str, retired: str) -> tuple[int, int]:
+    """The number of entries that ``due`` finds without a limit: those that expired, and those that were hidden."""
+    ways = " UNION ".join(f"SELECT id, state {way}" for way in _DUE.values())
+    counts = f"SELECT count(*) FILTER (WHERE state = 'live'), count(*) FILTER (WHERE state <> 'live') FROM ({ways})"
+    found: tuple[int, int] = connection.execute(counts, {"expired": expired, "retired": retired}).fetchone()
+    return found
+
+
+def first_end(connection: sqlite3.Connection) -> tuple[str | None, str | None]:
+    """When the first entry of all partitions expires or expired, and when the first hidden one was hidden."""
+    ever = {"expired": "~", "retired": "~"}  # sorts after every time
+    expired, hidden = (connection.execute(f"SELECT min({at}) {way}", ever).fetchone()[0] for at, way in _DUE.items())
+    return expired, hidden
+
+
+def left_by(connection: sqlite3.Connection, plan_id: str) -> list[str]:
+    """The paths of the marks in place of entries that this plan changed last, and that were erased since."""
+    found = connection.execute("SELECT path FROM entry WHERE cause = ? AND state = 'forgotten'", (plan_id,))
+    return [path for (path,) in found]
+
+
+def of_user(connection: sqlite3.Connection, *, epoch: str, user: str) -> list[str]:
+    """The paths of the entries of an epoch of a user, and of those that the user's sessions saved for others."""
+    statement = """
+        SELECT path FROM entry WHERE epoch = :epoch AND state <> 'forgotten'
+        UNION SELECT path FROM entry
+        WHERE epoch = '' AND state <> 'forgotten' AND json_extract(provenance, '$.user') = :user
+    """
+    return [path for (path,) in connection.execute(statement, {"epoch": epoch, "user": user})]
+
+
+class UserTally(NamedTuple):
+    """The visible entries of one user of one agent: their number and bytes, the last change, and one of their paths."""
+
+    path: str
+    entries: int
+    size_bytes: int
+    updated_at: str
+
+
+def user_tallies(connection: sqlite3.Connection) -> list[UserTally]:
+    """What there is of each user and agent, for whoever administers a directory, never for a session."""
+    statement = """
+        SELECT max(path), count(*), sum(entry.size), max(updated_at) FROM entry JOIN part ON part.id = entry.part
+        WHERE epoch <> '' AND state = 'live' GROUP BY scope
+    """
+    return [UserTally(*row) for row in connection.execute(statement)]

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
 from memfiles.index.text import fts
 from memfiles.index.text.fts import as_json
+from memfiles.records.keys import IDS
 
 _LIVE = "e.state = 'live' AND (e.expires_at IS NULL OR e.expires_at > :now)"
 _UNSHADOWED = """
@@ -42,15 +43,6 @@ _EXPIRED_TEXTS = """
 _SIZES = """
     SELECT part, sum(count) FROM total WHERE part IN (SELECT value FROM json_each(?)) AND state = 'live' GROUP BY part
 """
-_DUE = {
-    "expires_at": """
-        FROM entry INDEXED BY entry_by_end
-        WHERE state <> 'forgotten' AND expires_at IS NOT NULL AND expires_at <= :expired
-    """,
-    "retired_at": """
-        FROM entry INDEXED BY entry_by_hiding WHERE state IN ('deleted', 'evicted') AND retired_at <= :retired
-    """,
-}
 _BEYOND = "\U0010ffff" * 64  # sorts after any rest of a key
 _BATCH = 64  # rows
 _FEW = 1024  # rows, which are sorted faster than found among all
@@ -239,32 +231,39 @@ def retired(connection: sqlite3.Connection, place: PartitionKey, *, limit: int) 
     return _rows(connection, statement, (*place, limit))
 
 
-def due(connection: sqlite3.Connection, *, expired: str, retired: str, limit: int) -> list[tuple[str, int]]:
-    """The paths and revisions of entries, in all partitions, that expired or were hidden by these moments."""
-    moments = {"expired": expired, "retired": retired, "limit": limit}
-    ways = (f"SELECT path, revision FROM (SELECT * {way} ORDER BY {at} LIMIT :limit)" for at, way in _DUE.items())
-    return connection.execute(f"{' UNION '.join(ways)} LIMIT :limit", moments).fetchall()
+def gone(
+    connection: sqlite3.Connection, parts: Sequence[int], *, now: str, expired: str, retired: str, limit: int
+) -> list[Row]:
+    """Deleted, evicted and expired entries in these partitions, the latest first.
+
+    Those that expired or were hidden by these moments count as erased.
+    """
+    is_kept = "(e.expires_at IS NULL OR e.expires_at > :expired)"
+    ways = (
+        ("entry_by_retirement", f"e.state IN ('deleted', 'evicted') AND e.retired_at > :retired AND {is_kept}"),
+        ("entry_by_expiry", f"e.state = 'live' AND e.expires_at IS NOT NULL AND e.expires_at <= :now AND {is_kept}"),
+    )
+    values = {"now": now, "expired": expired, "retired": retired, "limit": limit}
+    found: list[Row] = []
+    for part in parts:
+        for (index, condition), at in zip(ways, ("retired_at", "expires_at"), strict=True):
+            statement = f"{_select(index)} WHERE e.part = :part AND {condition} ORDER BY e.{at} DESC LIMIT :limit"
+            found += _rows(connection, statement, {**values, "part": part})
+    return sorted(found, key=lambda row: (row.retired_at or row.expires_at or "", row.path), reverse=True)[:limit]
 
 
-def count_due(connection: sqlite3.Connection, *, expired: str, retired: str) -> tuple[int, int]:
-    """The number of entries that ``due`` finds without a limit: those that expired, and those that were hidden."""
-    ways = " UNION ".join(f"SELECT id, state {way}" for way in _DUE.values())
-    counts = f"SELECT count(*) FILTER (WHERE state = 'live'), count(*) FILTER (WHERE state <> 'live') FROM ({ways})"
-    found: tuple[int, int] = connection.execute(counts, {"expired": expired, "retired": retired}).fetchone()
-    return found
-
-
-def first_end(connection: sqlite3.Connection) -> tuple[str | None, str | None]:
-    """When the first entry of all partitions expires or expired, and when the first hidden one was hidden."""
-    ever = {"expired": "~", "retired": "~"}  # sorts after every time
-    expired, hidden = (connection.execute(f"SELECT min({at}) {way}", ever).fetchone()[0] for at, way in _DUE.items())
-    return expired, hidden
-
-
-def left_by(connection: sqlite3.Connection, plan_id: str) -> list[str]:
-    """The paths of the marks in place of entries that this plan changed last, and that were erased since."""
-    found = connection.execute("SELECT path FROM entry WHERE cause = ? AND state = 'forgotten'", (plan_id,))
-    return [path for (path,) in found]
+def tombstones(connection: sqlite3.Connection, owners: Sequence[tuple[str, str]], *, limit: int) -> list[str]:
+    """The paths of the tombstones of entries that were in these folders at these levels, the latest first."""
+    statement = f"""
+        SELECT e.retired_at, e.path FROM entry AS e INDEXED BY entry_key
+        WHERE e.part = ({PART}) AND e.key = ? AND e.cause = 'tombstone' AND e.state = 'forgotten'
+        ORDER BY e.retired_at DESC LIMIT ?
+    """
+    found: list[tuple[str, str]] = []
+    for folder, level in owners:
+        for scope in (IDS, folder):  # in format 1 it is where the entry was
+            found += connection.execute(statement, (scope, level, "", folder, limit))
+    return [path for _, path in sorted(found, reverse=True)[:limit]]
 
 
 def matching(connection: sqlite3.Connection, parts: Sequence[int], filters: Filters) -> list[Row]:
@@ -323,38 +322,21 @@ def made_of_others(connection: sqlite3.Connection, parts: Sequence[int], *, pref
     return list(found.values())
 
 
+def made_into(connection: sqlite3.Connection, parts: Sequence[int], ids: Collection[str]) -> list[str]:
+    """The paths of the entries in these partitions that were made of entries with these ids."""
+    statement = """
+        SELECT DISTINCT e.path FROM entry AS e INDEXED BY entry_by_sources, json_each(e.sources) AS s
+        WHERE e.part = :part AND e.sources <> '[]' AND e.state <> 'forgotten'
+          AND s.value IN (SELECT value FROM json_each(:ids))
+    """
+    found = (connection.execute(statement, {"part": part, "ids": as_json(sorted(ids))}) for part in parts)
+    return [path for rows in found for (path,) in rows]
+
+
 def reads(connection: sqlite3.Connection, parts: Sequence[int]) -> dict[str, tuple[int, str]]:
     """The number of reads and the time of the last one, by path, of entries that were ever read."""
     statement = "SELECT path, reads, read_at FROM entry WHERE part IN (SELECT value FROM json_each(?)) AND reads > 0"
     return {path: (count, at) for path, count, at in connection.execute(statement, (as_json(parts),))}
-
-
-def of_user(connection: sqlite3.Connection, *, epoch: str, user: str) -> list[str]:
-    """The paths of the entries of an epoch of a user, and of those that the user's sessions saved for others."""
-    statement = """
-        SELECT path FROM entry WHERE epoch = :epoch AND state <> 'forgotten'
-        UNION SELECT path FROM entry
-        WHERE epoch = '' AND state <> 'forgotten' AND json_extract(provenance, '$.user') = :user
-    """
-    return [path for (path,) in connection.execute(statement, {"epoch": epoch, "user": user})]
-
-
-class UserTally(NamedTuple):
-    """The visible entries of one user of one agent: their number and bytes, the last change, and one of their paths."""
-
-    path: str
-    entries: int
-    size_bytes: int
-    updated_at: str
-
-
-def user_tallies(connection: sqlite3.Connection) -> list[UserTally]:
-    """What there is of each user and agent, for whoever administers a directory, never for a session."""
-    statement = """
-        SELECT max(path), count(*), sum(entry.size), max(updated_at) FROM entry JOIN part ON part.id = entry.part
-        WHERE epoch <> '' AND state = 'live' GROUP BY scope
-    """
-    return [UserTally(*row) for row in connection.execute(statement)]
 
 
 def has_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> bool:

@@ -33,7 +33,7 @@ class Row(NamedTuple):
     ``size`` is the bytes of its content, ``block`` those of its block in a prompt.
 
     The row of a mark has only the path, scope, level, revision, time, ids, signature and, as its cause, its type, or
-    the plan that last changed what was erased.
+    the plan that last changed what was erased; as its key, a tombstone of no run has the folder of the entry.
     ``content`` goes to the texts; ``sources`` and ids (``lineage``, ``aliases``, ``epoch``) are only selected by: not
     read back. A plain tuple, as each save makes one.
     """
@@ -85,6 +85,7 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
             record.path,
             record.folder,
             record.level,
+            key=record.entry_folder if record.type == "tombstone" and not (record.of_run or record.run) else "",
             revision=record.revision,
             retired_at=record.at,
             cause=record.why if record.cleared and record.why else record.type,

@@ -16,15 +16,15 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.keys import ENTRY_ID_PATTERN, check_key, entry_path, entry_uid, scope_folder, user_hash
-from memfiles.records.record import MAX_COUNT, Origins, Record, Revision, Timestamp, digest
+from memfiles.records.keys import ENTRY_ID_PATTERN, check_key, entry_path, entry_uid, place_tag, scope_folder, user_hash
+from memfiles.records.record import MAX_COUNT, Actor, Origins, Record, Revision, Timestamp, digest
 
 MAX_ENTRY_BYTES = 64 * 1024
 RECALL_BYTES = 4096  # of a block that is recalled for one turn, unless told otherwise
@@ -312,6 +312,23 @@ FACETS = (
     Facet("links", tuple),
 )
 """All facets, in one place for drafts, moves, exports, imports and merges."""
+
+
+def seen_by_others(by: Actor) -> Actor:
+    """What other users may know of a session that has a user: neither the run nor the call."""
+    return Actor(agent=by.agent)
+
+
+def departing(entry: Entry, *, folder: str, key: str, run: str = "") -> Record:
+    """The text of an entry that gets another place or key: its changes say where it was, and the last one its key.
+
+    So whoever sees it there can be told what happened, and nothing that was said where they could not see it.
+    """
+    place = "" if (folder, run) == (entry.folder, entry.run) else place_tag(entry.folder, entry.level, entry.run)
+    history = [replace(it, place=place) if place and not it.place else it for it in entry.text.history]
+    if history and key != entry.key:
+        history[-1] = replace(history[-1], key=entry.key)
+    return replace(entry.text, history=tuple(history))
 
 
 def with_ids(entry: Entry, ids: Collection[str]) -> Entry:

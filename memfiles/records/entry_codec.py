@@ -123,7 +123,9 @@ _TEXT_SAME = {
 }
 _ENTRY: TypeAdapter[_OnDisk] = TypeAdapter(_OnDisk)
 _MARK: TypeAdapter[Mark] = TypeAdapter(Mark)
-_OF_MARK = "format type uid agent user level id key left revision at by why run forgotten origins cleared moved".split()
+_OF_MARK = (
+    "format type uid agent user level id key left revision at by why run forgotten origins cleared of_run moved".split()
+)
 _NEEDED = frozenset({"agent", "level", "by"})
 _MOVED = "moved to "  # in format 1: the cause of an entry that was hidden at its old path
 _TYPE = re.compile(rb'\A\s*\{\s*"format"\s*:\s*"[^"\\]*"\s*,\s*"type"\s*:\s*"(entry|tombstone|location|vacated)"')

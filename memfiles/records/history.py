@@ -95,9 +95,14 @@ def inserted(content: bytes, change: Change) -> bytes:
 
 def unified_diff(record: Record, *, from_revision: int, to_revision: int) -> str:
     """A unified diff between two revisions of a record; empty when their contents are equal."""
-    before, after = (list(StringIO(content_at(record, at), newline="\n")) for at in (from_revision, to_revision))
-    names = (f"{record.name}@{from_revision}", f"{record.name}@{to_revision}")
-    lines = difflib.unified_diff(before, after, *names)
+    before, after = (content_at(record, revision) for revision in (from_revision, to_revision))
+    return diff_between(before, after, names=(f"{record.name}@{from_revision}", f"{record.name}@{to_revision}"))
+
+
+def diff_between(before: str, after: str, *, names: tuple[str, str]) -> str:
+    """A unified diff between two texts under these names; empty when they are equal."""
+    old, new = (list(StringIO(text, newline="\n")) for text in (before, after))
+    lines = difflib.unified_diff(old, new, *names)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 

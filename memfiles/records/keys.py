@@ -149,6 +149,12 @@ def _counted(*parts: str) -> bytes:
     return b"".join(b"%d:%b" % (len(part), part) for part in (part.encode() for part in parts))
 
 
+@lru_cache(maxsize=4096)
+def place_tag(folder: str, level: str, run: str = "") -> str:
+    """What stands for a partition of entries in their histories: it names no agent, user or run."""
+    return entry_uid(folder, level, "", run)[:16]
+
+
 def entry_path(folder: str, uid: str) -> str:
     """The path of an entry's record, relative to the memory directory."""
     return f"{ENTRIES}/{folder}/{uid}{RECORD_SUFFIX}"

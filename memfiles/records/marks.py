@@ -38,7 +38,7 @@ class Mark:
     """A record without content. It says what happened to an entry, or which entries left the path of a key.
 
     - ``tombstone``: the entry with the id ``uid`` was forgotten, when, by whom and why. It is never evicted. Nothing of
-      the entry remains, not even its key.
+      the entry remains, not even its key. ``of_run``: it belonged to one run alone, and no session is told of it.
     - ``location``: the entry with the id ``uid`` got another ``key`` or owner, and is at ``target`` now.
     - ``vacated``: at the path of a key. The entries with the ids ``left`` are no longer there; ``moved`` are the paths
       they went to at that time. The next save under this key replaces the mark.
@@ -68,6 +68,7 @@ class Mark:
     moved: Annotated[tuple[EntryPath, ...], Field(max_length=MAX_MOVED)] = ()
     forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
     cleared: bool = False
+    of_run: bool = False
     origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
     id: TombstoneId | Literal[""] = field(default="", kw_only=True)
     format: Literal["memfiles/1", "memfiles/2"] = field(default=FORMAT_2, kw_only=True)
@@ -75,7 +76,12 @@ class Mark:
     @property
     def folder(self) -> str:
         """The folder of the record."""
-        return IDS if self.is_of_id else scope_folder(self.agent, self.user)
+        return IDS if self.is_of_id else self.entry_folder
+
+    @property
+    def entry_folder(self) -> str:
+        """The folder of the entries that it is about."""
+        return scope_folder(self.agent, self.user)
 
     @property
     def is_of_id(self) -> bool:
@@ -105,8 +111,7 @@ class Mark:
     @cached_property
     def target(self) -> str:
         """Where the entry of a location is."""
-        folder = scope_folder(self.agent, self.user)
-        return entry_path(folder, entry_uid(folder, self.level, self.key))
+        return entry_path(self.entry_folder, entry_uid(self.entry_folder, self.level, self.key))
 
     @cached_property
     def buried(self) -> frozenset[str]:

@@ -31,7 +31,7 @@ READ_BACK = "is_read_back"  # attribute that marks what of a change or record wa
 ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 FileOperation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare", "merge"]
-EntryOperation = Literal["save", "update", "delete", "restore", "evict", "consolidate", "import", "redact"]
+EntryOperation = Literal["save", "update", "undo", "delete", "restore", "evict", "consolidate", "import", "redact"]
 Operation = Literal[FileOperation, EntryOperation]
 Encoded = bytes  # inside Change, ``bytes`` is a field
 TIMESTAMP_PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
@@ -66,11 +66,12 @@ NOBODY = Actor()
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """When a change is made, by whom, and the revision that the caller expects the record to have."""
+    """When a change is made, by whom, over which expected revision, and its ``cause`` (see ``Change``)."""
 
     at: str
     by: Actor = NOBODY
     expected_revision: int | None = None
+    cause: str = ""
 
     def __post_init__(self) -> None:
         if self.expected_revision is not None:
@@ -85,7 +86,9 @@ class Change:
     by ``old``. ``opaque`` marks a change whose earlier text is unknown. An edit has the ``matches`` and ``line`` it
     reported; an undo has the change it took back (``undone``) or the requested revision (``target``): replays are
     recognised by these, and report the same. ``redacted`` marks a change whose own text was removed later, ``merged``
-    one that was carried over to another text: replays of both are recognised by their call id alone.
+    one that was carried over to another text: replays of both are recognised by their call id alone. Of entries only:
+    ``place`` is the tag of where it was (see ``place_tag``) if elsewhere, ``key`` its key until then if another one,
+    ``cause`` the plan, eviction or expiry behind it; ``of_user``: a user's session made it, in what other users see.
     """
 
     __pydantic_config__ = _CONFIG
@@ -104,21 +107,18 @@ class Change:
     opaque: bool = False
     redacted: bool = False
     merged: bool = False
+    place: str = ""
+    key: str = ""
+    cause: str = ""
+    of_user: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of this change, without fields at their default."""
-        shown: dict[str, Any] = {
-            "revision": self.revision,
-            "at": self.at,
-            "op": self.op,
-            "by": self.by.to_dict(),
-            "bytes": self.bytes,
-        }
         mine = vars(self)
-        optional = ("offset", "matches", "line", "undone", "target")
-        shown |= {name: mine[name] for name in optional if mine[name] is not None}
-        shown |= {name: mine[name] for name in ("old", "opaque", "redacted", "merged") if mine[name]}
-        return shown
+        shown = {name: mine[name] for name in ("revision", "at", "op")} | {"by": self.by.to_dict(), "bytes": self.bytes}
+        shown |= {at: mine[at] for at in ("offset", "matches", "line", "undone", "target") if mine[at] is not None}
+        said = ("old", "opaque", "redacted", "merged", "place", "key", "cause", "of_user")
+        return shown | {name: mine[name] for name in said if mine[name]}
 
     @property
     def is_altered(self) -> bool:

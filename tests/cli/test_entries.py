@@ -68,6 +68,34 @@ def test_update() -> None:
     assert 3 == entries("update", "nothing", "--pinned").code
 
 
+def test_the_life_of_an_entry() -> None:
+    """Its log, a diff and an undo; then what is deleted, and what is left once it is forgotten."""
+    for text in ("Ada is on Free\n", "Ada is on Pro\n"):
+        saved("plan", text)
+    undone = entries("undo", "plan", "--to", "1", "--call-id", "c1")
+    log, short = entries("log", "plan", "--json").data, entries("log", "plan", "-n", "1")
+    last, first = entries("diff", "plan"), entries("diff", "plan", "1", "2", "--json").data
+    entries("delete", "plan")
+    deleted, hint = entries("deleted"), entries("log", "plan")
+    entries("forget", "--key", "plan", "--yes", "--why", "asked")
+    tombstones = entries("tombstones", "--json").data["tombstones"]
+
+    assert (0, "plan: undone at level INTERNAL, revision 3, 15 bytes\n") == (undone.code, undone.err)
+    assert [("undo", 3, "c1"), ("save", 2, None), ("save", 1, None)] == [
+        (each["op"], each["revision"], each["by"].get("call")) for each in log["changes"]
+    ]
+    assert (2, "undo") == (len(short.out.splitlines()), short.out.split()[8])
+    assert "-Ada is on Pro\n+Ada is on Free\n" in last.out
+    assert (1, 2, True) == (first["from_revision"], first["to_revision"], "+Ada is on Pro\n" in first["diff"])
+    assert ("plan", "deleted") == tuple(deleted.out.splitlines()[1].split()[::2][:2])
+    assert hint.err.startswith("now: plan at level INTERNAL, deleted; id ")
+    assert [("asked", log["id"])] == [(each["why"], each["id"]) for each in tombstones]
+    assert ("no such entry\n", [3, 3, 3]) == (
+        entries("deleted").err,
+        [entries(*args).code for args in (("log", "plan"), ("diff", "plan"), ("undo", "plan"))],
+    )
+
+
 def test_save_as_json() -> None:
     """The receipt, as the tool gives it."""
     ran = entries("save", "plan", "x", "--json")
@@ -272,6 +300,10 @@ LOOKING = [
     ["hydrate"],
     ["recall", "ada"],
     ["explain", "plan"],
+    ["log", "plan"],
+    ["diff", "plan"],
+    ["deleted"],
+    ["tombstones"],
     ["consolidate"],
     ["forget", "--key", "plan", "--dry-run"],
 ]

@@ -27,6 +27,7 @@ from memfiles.entries.entries import Entries
 from memfiles.entries.forget import Forgotten
 from memfiles.entries.hydration.recall import Recall
 from memfiles.entries.hydration.window import Explanation, Hydration
+from memfiles.entries.log import EntryChange, EntryLog, Gone, GoneEntry, Tombstone, Tombstones
 from memfiles.entries.purge import Purged
 from memfiles.entries.results import Found, Match, Page, Results
 from memfiles.entries.transfer.exchange import Exported, Imported
@@ -76,6 +77,12 @@ RESULTS = [
     Applied,
     Exported,
     Imported,
+    EntryLog,
+    EntryChange,
+    Gone,
+    GoneEntry,
+    Tombstones,
+    Tombstone,
     AuditTrail,
     AuditEvent,
     Stats,

@@ -193,6 +193,13 @@ class Machine:
     def _restore(self, key: str, caller: str = "") -> None:
         self._inside.entries.restore(_visitor(caller), key)
 
+    def _takeback(self, key: str, caller: str = "") -> None:
+        self._inside.entries.undo(_visitor(caller), key)
+
+    def _goback(self, key: str, steps: str, caller: str = "") -> None:
+        now = self._inside.entries.get(_visitor(caller), key)
+        self._inside.entries.undo(_visitor(caller), key, max(1, now.revision - int(steps)) if now else 1)
+
     def _forget(self, key: str, caller: str = "") -> None:
         self._inside.entries.forget(_visitor(caller), key=key)
 

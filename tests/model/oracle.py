@@ -11,6 +11,8 @@ who wrote it, who took it away, and which removals (of redactions and forgets) t
 - an entry's value is visible at most once; one of a run is nowhere but on its machine;
 - what a machine erased, as it was kept long enough, may be gone; it is in no byte of any place if that
   machine had every change of it that anybody ever made. What is saved under its key is another entry.
+- an undo gives an entry a text that its history had, under the same id, and adds or removes none: what it takes back
+  is still told.
 """
 
 from __future__ import annotations
@@ -125,6 +127,8 @@ class Oracle:
             self._writes_entry(step, before, after)
         if step.verb not in WITH_MIRROR:
             self._touches(step, changed, before, after)
+        if step.verb in ("takeback", "goback") and done:
+            self._takes_back(step, before, after, changed)
         if step.verb == "hangup" and done:
             self._hung_up |= {name for name, machine in self._of_runs.items() if machine == step.machine}
         self.looks(after, changed)
@@ -162,6 +166,17 @@ class Oracle:
                 self.places[name] = path
         if step.verb == "talk" and name in self._in_entries:
             self._of_runs[name] = step.machine
+
+    @staticmethod
+    def _takes_back(step: Step, before: Records, after: Records, changed: set[str]) -> None:
+        """Whatever an undo changes is an entry that was there, whose content was one of its own before."""
+        for path in (path for path in changed if path.startswith("entries/") and content_at(after.get(path, b""))):
+            was = [content_at(before.get(path, b"")), *_contents(path, before.get(path, b"{}"))]
+            now = [content_at(after[path]), *_contents(path, after[path])]
+            if now[0] not in was or not {*was} <= {*now}:
+                raise Violation("undone wrongly", f"{step} left {path} with {now}; it had {was}")
+            if _ids_in(before[path]) != _ids_in(after[path]):
+                raise Violation("undone wrongly", f"{step} gave {path} another id")
 
     def _redacts(self, step: Step, before: Records, after: Records, *, done: bool) -> None:
         file, name = step.args
@@ -305,6 +320,11 @@ def _closure(texts: Iterable[str], joins: Callable[[str, set[str]], bool], among
 def content_of(body: bytes) -> str:
     """The content of a memory file's record; "" if there is none."""
     return str(from_json(body)["content"]) if body else ""
+
+
+def content_at(body: bytes) -> str:
+    """The content of an entry's record; "" if it has none."""
+    return str(from_json(body).get("content", "")) if body else ""
 
 
 def _ids_in(body: bytes) -> set[str]:

@@ -101,7 +101,8 @@ class Visitor:
 
     def actor(self, call_id: str | None) -> Actor:
         """Who makes the call."""
-        return Actor(agent=self.provenance.agent, session=self.provenance.run, call=call_id)
+        of = user_hash(self.provenance.user or "") or None
+        return Actor(agent=self.provenance.agent, session=self.provenance.run, call=call_id, user=of)
 
 
 class Clock:

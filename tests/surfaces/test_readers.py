@@ -43,6 +43,7 @@ WRITES: dict[str, Callable[[Entries, Session], Any]] = {
     "restore": lambda entries, guest: entries.restore(guest, "old"),
     "forget": lambda entries, guest: entries.forget(guest, key="plan"),
     "apply": lambda entries, guest: entries.apply(guest, entries.plan(guest)),
+    "undo": lambda entries, guest: entries.undo(guest, "plan"),
     "undo_plan": lambda entries, guest: entries.undo_plan(guest, "plan-000000000000"),
     "import": lambda entries, guest: entries.import_(guest, "nowhere.jsonl"),
     "store of items": lambda _, guest: Items(guest).change([ItemChange(("a",), "plan", {"x": 1})]),

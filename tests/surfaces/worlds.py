@@ -326,7 +326,7 @@ def _apply(world: World, actor: Actor) -> Answer:
     return world.memory.entries.apply(world.session(actor), plans[-1]).to_dict() if plans else "no plan"
 
 
-def _undo(world: World, actor: Actor) -> Answer:
+def _undo_plan(world: World, actor: Actor) -> Answer:
     plans = world.plans.get(actor)
     return world.memory.entries.undo_plan(world.session(actor), plans.pop().id).to_dict() if plans else "no plan"
 
@@ -462,11 +462,12 @@ def _mcp(world: World, actor: Actor, *, name: str, sent: Any) -> Answer:
 
 VERBS: dict[str, Verb] = {
     **{name: _entries(name) for name in "save save_many get search update delete delete_many".split()},
-    **{name: _entries(name) for name in "relocate restore forget hydrate explain".split()},
+    **{name: _entries(name) for name in "relocate restore forget hydrate explain log diff deleted tombstones".split()},
     "list": _list,
     "plan": _plan,
     "apply": _apply,
-    "undo": _undo,
+    "undo": _entries("undo"),
+    "undo_plan": _undo_plan,
     "forget_uid": _forget_uid,
     "forget_id": _forget_id,
     "export": _export,
@@ -519,6 +520,9 @@ class Author:
         yield "recall", {"query": self._words(3)}
         for key in self._some((*KEYS, *SHARED_KEYS), 2, 3):
             yield "explain", {"key": key}
+            yield "log", {"key": key}
+        yield "deleted", {"limit": 100}
+        yield "tombstones", {"limit": 100}
         yield "plan", {"share": 0.5}
         yield "save", {"key": "last", "content": self._words(4)}  # and who is evicted for it
 
@@ -557,6 +561,9 @@ class Author:
     def _update(self, keys: Sequence[str]) -> dict[str, Any]:
         extra = {"outcome": self._one(("success", "failure")), "expected_revision": self._one((1, 2))}
         return self._draft(keys, may_stay=True) | {name: value for name, value in extra.items() if self._maybe(0.2)}
+
+    def _undo(self, keys: Sequence[str]) -> dict[str, Any]:
+        return {"key": self._one(keys)} | ({"to_revision": self._one((1, 2))} if self._maybe(0.3) else {})
 
     def _search(self, keys: Sequence[str]) -> dict[str, Any]:
         extra = {
@@ -669,6 +676,11 @@ class Author:
                     ["entries", "search", query],
                     ["entries", "list", "--limit", "1"],
                     ["entries", "explain", key],
+                    ["entries", "log", key],
+                    ["entries", "diff", key],
+                    ["entries", "undo", key],
+                    ["entries", "deleted"],
+                    ["entries", "tombstones"],
                     ["entries", "hydrate"],
                     ["entries", "recall", query, "--include", key],
                     ["entries", "save", key, self._words()],
@@ -702,7 +714,15 @@ _DRAWN: dict[str, tuple[float, Callable[[Author, Sequence[str]], dict[str, Any]]
     "explain": (2, lambda author, keys: {"key": author._one(keys)}),
     "plan": (3, lambda author, keys: {"share": author._one((0.3, 0.5, 1.0))}),
     "apply": (3, lambda author, keys: {}),
-    "undo": (2, lambda author, keys: {}),
+    "undo_plan": (2, lambda author, keys: {}),
+    "undo": (3, Author._undo),
+    "log": (4, lambda author, keys: {"key": author._one(keys)}),
+    "diff": (
+        2,
+        lambda author, keys: {"key": author._one(keys), "from_revision": 1, "to_revision": author._one((2, 3))},
+    ),
+    "deleted": (2, lambda author, keys: {"limit": author._one((1, 100))}),
+    "tombstones": (2, lambda author, keys: {"limit": author._one((1, 100))}),
     "export": (1, lambda author, keys: {"format": author._one(("jsonl", "markdown"))}),
     "import": (2, Author._documents),
     "tool": (10, Author._call),

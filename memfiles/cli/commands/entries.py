@@ -106,6 +106,26 @@ def update_command(key: str, content: str | None, who: As, **given: Any) -> None
         confirm_saved(memory.entries.update(session, key, content=text, **fields), done="updated")
 
 
+@command(
+    "undo",
+    "memfiles entries undo customers/ada/plan --agent support",
+    "memfiles entries undo customers/ada/plan --to 3 --agent support",
+    of=entries_command,
+)
+@click.argument("key")
+@click.option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
+@CALL_ID
+@as_session
+def undo_command(key: str, to_revision: int | None, call_id: str | None, who: As) -> None:
+    """Undo the last change of an entry's content, or go back to a revision.
+
+    An undo is a new revision: nothing is lost, and it can be undone itself. To undo a consolidation, use `memfiles
+    entries consolidate --undo`.
+    """
+    with changing_entries(who) as (memory, session):
+        confirm_saved(memory.entries.undo(session, key, to_revision, call_id=call_id), done="undone")
+
+
 @command("delete", "memfiles entries delete customers/ada/plan --agent support", of=entries_command)
 @click.argument("key")
 @as_session

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from memfiles.cli import output
+from memfiles.cli.commands.read import author
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
 from memfiles.cli.options import command, group
+from memfiles.entries.log import MAX_GONE, EntryChange
 from memfiles.entries.results import Found
 from memfiles.errors import EntryNotFound
 from memfiles.records.entry import RECALL_BYTES
@@ -145,6 +148,120 @@ def list_command(who: As, **given: Any) -> None:
     output.table(headers, map(_listed_row, page.memories), numeric=("BYTES",))
     if page.next is not None:
         output.note(f"more entries: --cursor {page.next}")
+
+
+@command("log", "memfiles entries log customers/ada/plan --agent support -n 5", of=entries_command)
+@click.argument("key")
+@click.option("-n", "--max-count", type=click.IntRange(min=1), help="Maximum number of changes.")
+@as_session
+def log_command(key: str, max_count: int | None, who: As) -> None:
+    """List what happened to an entry, newest first.
+
+    KEY may also be a key that the entry had before. What was done where the session could not see the entry is left
+    out.
+    """
+    with reading_entries(who) as (memory, session):
+        log = memory.entries.log(session, key)
+    log = replace(log, changes=log.changes[:max_count])
+    if output.as_json(log.to_dict()):
+        return
+    headers = ("REVISION", "AT", "CHANGE", "BYTES", "BY", "ABOUT")
+    rows = ((it.revision or "", it.at, it.op, _grown(it), author(it.by), _about(it)) for it in log.changes)
+    output.table(headers, rows, numeric=("REVISION",))
+    made = {"made of": log.made_of, "made into": log.made_into}
+    for what, keys in made.items():
+        if keys:
+            output.note(output.one_line(f"{what}: {', '.join(keys.values())}"))
+    if log.found.key != key or log.state != "live":
+        output.note(output.one_line(f"now: {log.found.key} at level {log.found.level}, {log.state}; id {log.found.id}"))
+
+
+def _grown(change: EntryChange) -> str:
+    return "" if change.bytes is None else f"+{change.bytes} -{change.removed_bytes or 0}"
+
+
+def _about(change: EntryChange) -> str:
+    """What a change was about besides the content."""
+    renamed = f"{change.from_key} -> {change.key}" if change.from_key else None
+    moved = f"{change.from_scope} -> {change.scope}" if change.from_scope else None
+    undone = f"revision {change.undone_revision}" if change.undone_revision else None
+    return ", ".join(part for part in (renamed, moved, undone, change.cause) if part)
+
+
+@command("diff", "memfiles entries diff customers/ada/plan 1 3 --agent support", of=entries_command)
+@click.argument("key")
+@click.argument("from_revision", metavar="[FROM]", required=False, type=click.IntRange(min=1))
+@click.argument("to_revision", metavar="[TO]", required=False, type=click.IntRange(min=1))
+@as_session
+def diff_command(key: str, from_revision: int | None, to_revision: int | None, who: As) -> None:
+    """Show what changed between two revisions of an entry.
+
+    Without TO it compares with the current revision; without both it shows the last change of the content.
+    """
+    with reading_entries(who) as (memory, session):
+        log = memory.entries.log(session, key)
+        if from_revision is None:
+            changed = (it.revision for it in log.changes[:-1] if it.revision and (it.bytes or it.removed_bytes))
+            to = next(changed, log.changes[-1].revision or 1)
+            since = max((it.revision for it in log.changes if it.revision and it.revision < to), default=to)
+        else:
+            since, to = from_revision, log.found.revision if to_revision is None else to_revision
+        text = memory.entries.diff(session, key, since, to)
+    shown = {"key": log.found.key, "id": log.found.id, "from_revision": since, "to_revision": to, "diff": text}
+    if output.as_json(shown):
+        return
+    output.diff(text)
+    if not text:
+        output.note(output.one_line(f"{log.found.key}: revisions {since} and {to} have the same content"))
+
+
+_gone_limit = click.IntRange(1, MAX_GONE)
+_at_most = click.option("--limit", type=_gone_limit, default=DEFAULT_PAGE, show_default=True, help="Maximum number.")
+
+
+@command("deleted", "memfiles entries deleted --agent support", of=entries_command)
+@_at_most
+@as_session
+def deleted_command(limit: int, who: As) -> None:
+    """List deleted, evicted and expired entries, newest first.
+
+    `memfiles entries restore` brings back those at the session's level.
+    """
+    with reading_entries(who) as (memory, session):
+        gone = memory.entries.deleted(session, limit=limit)
+    if output.as_json(gone.to_dict()):
+        return
+    if not gone.entries:
+        output.note("no such entry")
+        return
+    rows = ((it.found.key, it.found.level, it.state, it.at, author(it.by), it.cause) for it in gone.entries)
+    output.table(("KEY", "LEVEL", "STATE", "AT", "BY", "CAUSE"), rows)
+    _mention_more(gone.more)
+
+
+@command("tombstones", "memfiles entries tombstones --agent support", of=entries_command)
+@_at_most
+@as_session
+def tombstones_command(limit: int, who: As) -> None:
+    """List what is left of forgotten entries, newest first.
+
+    That is the id of the entry, when and by whom it was forgotten, and why; never its key or its text.
+    """
+    with reading_entries(who) as (memory, session):
+        found = memory.entries.tombstones(session, limit=limit)
+    if output.as_json(found.to_dict()):
+        return
+    if not found.tombstones:
+        output.note("no tombstone")
+        return
+    rows = ((it.id, it.agent, it.level, it.at, author(it.by), it.why) for it in found.tombstones)
+    output.table(("ID", "AGENT", "LEVEL", "AT", "BY", "WHY"), rows)
+    _mention_more(found.more)
+
+
+def _mention_more(more: bool) -> None:
+    if more:
+        output.note("there are more: raise --limit")
 
 
 @command("hydrate", "memfiles entries hydrate --agent support --budget 4096", of=entries_command)

@@ -22,7 +22,7 @@ import click
 
 import memfiles
 from memfiles.cli import output
-from memfiles.cli.commands.init import SCHEMA, write_new
+from memfiles.cli.commands.deploy import SCHEMA, write_new
 from memfiles.cli.demo import support_desk
 from memfiles.cli.demo.support_desk import ADA, AMBIGUOUS, ANSWER, DELICATE, KNOWN, LOG, NOTES, REFUSED, SCRIPT, TASK
 from memfiles.cli.failures import AlreadyThere

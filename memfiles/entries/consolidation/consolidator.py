@@ -31,6 +31,7 @@ from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase, summary_of
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.index import queries
+from memfiles.index.database import left_by
 from memfiles.index.rows import row_of
 from memfiles.records.entry import MAX_SOURCES, Entry, Provenance, Reorganised, Retired
 from memfiles.records.keys import entry_path
@@ -120,7 +121,7 @@ class Consolidator:
         check_text(plan_id, what="the id of a plan")
         stamp, own = Stamp(self._db.now(), caller.actor(None)), own_level(caller)
         found = [entry for place in own.values() for entry in self._entries(place) if _is_of(entry, plan_id)]
-        marks = map(self._db.mark, self._db.index.ask(lambda connection: queries.left_by(connection, plan_id)))
+        marks = map(self._db.mark, self._db.index.ask(lambda connection: left_by(connection, plan_id)))
         places = {place[:2] for place in own.values()}
         left = [mark for mark in marks if mark is not None and (mark.folder, mark.level) in places]
         changed: list[EntryRecord] = [*found, *left]
@@ -200,7 +201,8 @@ class Application:
 
     def _take(self, after: WorkingCopy, step: Step) -> list[str]:
         """Take one step over the records; returns the keys that it hides."""
-        stamp, retired = self.stamp, [self._entry(after, named.uid) for named in step.retired]
+        stamp = replace(self.stamp, cause=f"{step.action} {self.plan.id}")
+        retired = [self._entry(after, named.uid) for named in step.retired]
         if step.survivor is not None:
             survivor = self._entry(after, step.survivor.uid)
             merged = take_over(survivor, retired, tags=step.tags, links=step.links)
@@ -215,11 +217,11 @@ class Application:
         return [entry.key for entry in retired]
 
     def _noted(self, before: EntryRecord | None, note: SummaryNote, *, owner: Entry) -> Entry:
-        draft = draft_of_note(note)
+        draft, stamp = draft_of_note(note), replace(self.stamp, cause=f"fold {self.plan.id}")
         place = EntryLocation(owner.agent, self.plan.level, note.run, owner.user, owner.epoch, uuid.uuid4().hex)
         is_shared = bool(self.stamp.by.user) and not owner.user  # then nobody learns whose session folded
         by = replace(self.by, user=owner.user or None, session=None if is_shared else self.by.session)
-        saved = decisions.save(before, draft, self.stamp, place=place, by=by, expiry=self.expiry).entry
+        saved = decisions.save(before, draft, stamp, place=place, by=by, expiry=self.expiry).entry
         made_of = united([note.made_of, saved.made_of])[:MAX_SOURCES]
         return replace(saved, expires_at=note.expires_at, made_of=made_of)
 
@@ -238,6 +240,7 @@ def signed(before: RecordsByPath, after: RecordsByPath, *, plan_id: str) -> list
 
 def _undone(records: RecordsByPath, plan_id: str, stamp: Stamp) -> tuple[Applied, list[EntryRecord]]:
     """The result of undoing a plan, and the changed records; ``RevisionConflict`` if something changed since."""
+    stamp = replace(stamp, cause=f"undo {plan_id}")
     before = [record for record in records.values() if isinstance(record, Entry) and _is_of(record, plan_id)]
     _check_untouched(before, plan_id)
     retired = [entry for entry in before if entry.retired is not None and entry.retired.cause == plan_id]

@@ -26,6 +26,7 @@ from memfiles.records.entry import (
     Entry,
     Merged,
     Retired,
+    departing,
     with_ids,
 )
 from memfiles.records.keys import uid_at
@@ -160,7 +161,8 @@ def placed(
     copy: Entry, there: EntryRecord | None, place: Mark, *, on_conflict: ConflictPolicy, at: str, known: MarksById
 ) -> MergeResult[EntryRecord]:
     """The record at the ``place`` of an entry, from the one that is ``there`` and a copy that was elsewhere."""
-    text = successor(copy.text, uid=uid_at(place.target), level=place.level, origins={})  # they tell of its former path
+    left = departing(copy, folder=place.entry_folder, key=place.key)
+    text = successor(left, uid=uid_at(place.target), level=place.level, origins={})  # they tell of its former path
     moved = with_ids(replace(copy, text=text, agent=place.agent, key=place.key, run="", forgotten=()), copy.ids)
     if there is None:
         return MergeResult(moved)
