@@ -175,7 +175,7 @@ def _stream(
     while True:
         index = "entry_by_time"
         if room is not None:
-            values["room"] = room()
+            values["room"] = min(room(), _ANY_SIZE)
             index = "entry_by_time" if connection.execute(_FITTING, values).fetchone()[0] > _FEW else "entry_by_block"
         statement = f"""
             {_select(index)}
