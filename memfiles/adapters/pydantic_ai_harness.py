@@ -12,7 +12,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memfiles.adapters.agent_calls import needs
-from memfiles.adapters.shapes.notebook import Notebook, NotebookChange, NotebookOperation, ScanLimits, ScanResult, scan
+from memfiles.adapters.shapes.notebook import (
+    Notebook,
+    NotebookChange,
+    NotebookOperation,
+    Remembered,
+    ScanLimits,
+    ScanResult,
+    scan,
+)
 from memfiles.errors import MemfilesError, RevisionConflict
 from memfiles.tools.session import Session
 from memfiles.tools.worker_calls import run_in_worker, session_of, without_context
@@ -47,7 +55,7 @@ class SessionStore:
     def __init__(self, session: Session | Callable[[], Session]) -> None:
         """``InvalidArgument`` if the workflow declares no entries; ``session_stores`` is for many users."""
         self._session = session
-        self._remembered: dict[str, NotebookChange] = {}
+        self._remembered: Remembered = {}
         if isinstance(session, Session):
             self._notebook()
 

@@ -8,8 +8,7 @@ The rules this file guards:
 - A repeated call is recognised by the history and changes nothing.
 - An entry that moves keeps its ids, leaves a mark at its old path, and is found by its id at the new one.
 
-All functions are pure. A decision is the entry to commit, the one before itself if nothing changes; refusals are
-raised.
+All functions are pure. A decision is the entry to commit: the one before if nothing changes. Refusals are raised.
 """
 
 from __future__ import annotations
@@ -219,8 +218,10 @@ def delete(before: EntryRecord | None, stamp: Stamp, *, key: str) -> Decided:
 
 
 def retire(entry: Entry, stamp: Stamp, retired: Retired, *, op: EntryOperation) -> Entry:
-    """Hide an entry; its text and its times stay."""
-    return amend(entry.amended(retired=retired), replace(stamp, cause=stamp.cause or retired.cause), op=op)
+    """Hide an entry; its text and its times stay. By a clock that is behind, it is hidden when it last changed."""
+    at = max([retired.at, entry.updated_at, *(change.at for change in entry.text.history[-1:])])
+    stamp = replace(stamp, cause=stamp.cause or retired.cause)
+    return amend(entry.amended(retired=replace(retired, at=at)), stamp, op=op)
 
 
 def amend(after: Entry, stamp: Stamp, *, op: EntryOperation) -> Entry:

@@ -16,7 +16,7 @@ from memfiles.index.text import fts
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
-FORMAT = 11  # changes with the tables, and with what they hold
+FORMAT = 12  # changes with the tables, and with what they hold
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",

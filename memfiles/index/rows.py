@@ -115,8 +115,9 @@ SELECTED = ", ".join([*_SELECTED, "e.inode", "e.file_size", "e.mtime_ns"])
 
 
 def values_of(row: Row) -> tuple[Any, ...]:
-    """The row's values in ``COLUMNS``; ``kept`` entries are evicted last and hydrated first."""
+    """The row's values in ``COLUMNS``; ``kept`` entries are evicted last, and what a user saved for all has no run."""
     provenance = row.provenance
+    is_anonymous = provenance.user is not None and USERS not in row.scope
     plain: tuple[Any, ...] = row
     return (
         row.path,
@@ -128,8 +129,8 @@ def values_of(row: Row) -> tuple[Any, ...]:
         row.pinned,
         row.pinned or row.category == CORE,
         *plain[_MEASURES_AT:_PROVENANCE_AT],  # importance to expires_at
-        provenance.run or "",
-        provenance.thread or "",
+        "" if is_anonymous else provenance.run or "",
+        "" if is_anonymous else provenance.thread or "",
         provenance.ordinal & MASK,
         to_json(provenance.to_dict()).decode(),
         *plain[_STATE_AT:_SIGNATURE_AT],  # state to block

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,21 @@ def test_one_operation_at_once_is_made_once(store: SessionStore) -> None:
     assert 1 == outcomes.count("made")
     assert {"made", "replayed", "late"} >= set(outcomes)
     assert ("x", "replayed") == (text_of(store), asyncio.run(write()))
+
+
+async def test_operations_of_two_users_are_two(memory: memfiles.Memory) -> None:
+    """One store serves both, by a function; ids of their own runs may be equal."""
+    user = ContextVar[str]("user")
+    store = SessionStore(lambda: memory.session("support", user=user.get()))
+    found = []
+    for name in ("ada", "bob"):
+        user.set(name)
+        known = await store.get_operation(OPERATION)
+        done = await store.write(PATH, f"of {name}", expected_version=None, operation=OPERATION)
+        read = await store.read(PATH, max_chars=99)
+        found.append((known, done.replayed, read and read.content))
+
+    assert [(None, False, "of ada"), (None, False, "of bob")] == found
 
 
 def test_what_the_memory_refuses_is_told_to_the_model(session: Session, store: SessionStore) -> None:

@@ -63,6 +63,19 @@ def test_nothing_is_left_once_the_time_is_over(tmp_path: Path, how: str) -> None
         assert [] == files_holding(tmp_path, *NEEDLES)
 
 
+def test_what_is_deleted_by_a_clock_that_is_behind_is_kept_as_long(tmp_path: Path) -> None:
+    """It was not hidden before it was saved, whatever the clock said at that moment."""
+    clock, visitor = Clock(), Visitor()
+    with entries_in(tmp_path, rules=RULES, now=clock) as entries:
+        entries.save(visitor, KEY, f"a {WORD} swims")
+        clock.go_on(-200 * DAY_SECONDS)
+        entries.delete(visitor, KEY)
+        clock.go_on(200 * DAY_SECONDS)
+        entries.sweep()
+
+        assert 3 == entries.restore(visitor, KEY).revision
+
+
 @pytest.mark.parametrize("how", HIDING)
 def test_it_can_be_restored_until_then(tmp_path: Path, how: str) -> None:
     """Afterwards the error names the date, whether it was erased by then or not."""

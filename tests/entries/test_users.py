@@ -103,6 +103,17 @@ def test_a_category_names_another_scope(memory: Memory) -> None:
         memory.entries.save(nobody, "today", "rain", category="diary")
 
 
+def test_a_search_does_not_tell_which_entries_of_all_come_from_one_run(memory: Memory) -> None:
+    """Whose they are is hidden, so what was saved next to them is not found with them."""
+    for user in ("ada", "carl"):
+        session = memory.session("support", user=user, run=f"run of {user}")
+        for word in ("invoice", "greeting"):
+            memory.entries.save(session, f"{word} {user}", f"about the {word} by {user}", category="playbook")
+    found = memory.entries.search(memory.session("support", user="bob"), "invoice by carl").matches
+
+    assert {"words"} == {leg for match in found for leg in match.legs}
+
+
 def test_a_save_without_a_category_shadows_for_one_user_alone(memory: Memory) -> None:
     """The entry of all stays as it is, unless its category lets users change it."""
     ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from memfiles.adapters.shapes.folder import check_level, list_entries
 from memfiles.entries.callers import own_level
@@ -72,11 +72,15 @@ class NotebookChange:
     replayed: bool = False
 
 
+Remembered: TypeAlias = "dict[tuple[str | None, str | None, str], NotebookChange]"
+"""Outcomes of operations by agent, user and id."""
+
+
 class Notebook:
     """The notebook of one session. Threads may share it; other sessions and processes may use the same entries."""
 
-    def __init__(self, session: Session, *, remembered: dict[str, NotebookChange] | None = None) -> None:
-        """``remembered`` is shared by notebooks of one owner. ``InvalidArgument`` without entries in the workflow."""
+    def __init__(self, session: Session, *, remembered: Remembered | None = None) -> None:
+        """``remembered`` may be shared by any notebooks. ``InvalidArgument`` without entries in the workflow."""
         if session.entries is None:
             raise InvalidArgument(
                 "a notebook is stored in entries, and this workflow declares none: add `entries: {}` to its memory"
@@ -143,10 +147,12 @@ class Notebook:
         It is known if a text's history still has the change, or if it is among the last of this process. Without a key
         all texts are searched, at some 50 us each.
         """
-        if (remembered := self._remembered.get(id)) is not None:
+        if (remembered := self._remembered.get(self._owned(id))) is not None:
             return replace(remembered, replayed=True)
         for each in [key] if key is not None else (key for key, _ in self.texts("")):
             for entry in self._records(each, self._session.level):
+                if self._is_of_another(entry):
+                    continue
                 if (outcome := _outcome_in(entry.text.history, id)) is not None:
                     return outcome
         return None
@@ -157,13 +163,22 @@ class Notebook:
             if (entry := entry_at(self._entries.repository, partition.path(key))) is not None:
                 yield entry
 
+    def _owned(self, id: str) -> tuple[str | None, str | None, str]:
+        """The operation's id with whose it is: those of two users are different operations."""
+        origin = self._session.provenance
+        return origin.agent, origin.user, id
+
+    def _is_of_another(self, entry: Entry) -> bool:
+        """Whether another user than the session's saved an entry that all see."""
+        return not entry.user and entry.provenance.user != self._session.provenance.user
+
     def _check_level(self, key: str) -> None:
         if (found := self._entries.get(self._session, key)) is not None:
             check_level(self._session, found)
 
     def _remember(self, done: NotebookChange) -> NotebookChange:
         if done.operation is not None:
-            self._remembered[done.operation.id] = done
+            self._remembered[self._owned(done.operation.id)] = done
             for oldest in list(self._remembered)[:-REMEMBERED]:
                 self._remembered.pop(oldest, None)
         return done

@@ -248,14 +248,14 @@ def _once(
     return once
 
 
-def _owners(documents: Iterable[Document]) -> set[str]:
-    """Whose the documents were. An earlier export says it in the provenance; what all agents share is nobody's."""
-    found = set[str]()
+def _owners(documents: Sequence[Document]) -> set[str]:
+    """Whose the documents were. An earlier export says it in the provenance; what all agents share is no agent's."""
+    found = {f"user {document.user}" for document in documents if document.user}
     for document in documents:
         if document.category != WORKSPACE_CATEGORY:
             provenance = provenance_in(document.provenance or ())
-            agent = document.agent or (provenance.agent if provenance else None)
-            found.update(f"{kind} {name}" for kind, name in (("agent", agent), ("user", document.user)) if name)
+            if agent := document.agent or (provenance.agent if provenance else None):
+                found.add(f"agent {agent}")
     return found
 
 

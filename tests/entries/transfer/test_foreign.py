@@ -247,6 +247,15 @@ def test_whose_agent_it_was(entries: Entries, tmp_path: Path) -> None:
     assert () == entries.import_(who, SAMPLES / "mem0-ada.json").others
 
 
+def test_what_a_user_said_is_asked_about_in_any_category(entries: Entries, tmp_path: Path) -> None:
+    """Also where all agents would see it."""
+    line = {"key": "k", "content": "x", "category": "workspace", "user": "ada", "agent": "other"}
+    (tmp_path / "from.jsonl").write_text(json.dumps(line))
+
+    with pytest.raises(InvalidArgument, match="those of user ada: pass take_over=True"):
+        entries.import_(Visitor(), tmp_path / "from.jsonl")
+
+
 @pytest.mark.parametrize("format", ["markdown", "jsonl"])
 def test_whose_our_own_exports_were(entries: Entries, tmp_path: Path, format: Any) -> None:
     """Agent and user are in the export; neither another agent nor another user gets it unasked."""
