@@ -37,6 +37,7 @@ from memfiles.workflow.fields import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
 
 if TYPE_CHECKING:
+    from memfiles.entries.consolidation.plan import Summariser
     from memfiles.entries.entries import Entries
     from memfiles.entries.purge import Purged
     from memfiles.entries.users import Users
@@ -56,14 +57,19 @@ def open(
     mirror: Mirror | None = None,
     progress: Progress | None = None,
     embedder: Embedder | None = None,
+    summariser: Summariser | None = None,
 ) -> Memory:
     """Parse the workflow at ``path``, restore its memory files, and keep them mirrored and watched.
 
     ``watch=False`` does not watch for changes by people, for one-shot use. ``mirror`` replaces the mirror of the
     declared URL, not its key. ``progress(done, total)`` is called while many records are fetched, by any thread.
-    ``embedder`` adds search by meaning. Raises ``WorkflowError`` for an unusable declaration; nothing on disk has
-    changed then. A mirror that does not answer is not an error: see ``report`` and ``sync.status()``.
+    ``embedder`` adds search by meaning. ``summariser`` writes the notes of ``entries.plan`` and of sessions that close
+    (``consolidate: close``); a save over a budget goes without. Raises ``WorkflowError`` for an unusable declaration;
+    nothing on disk has changed then. A mirror that does not answer is not an error: see ``report`` and
+    ``sync.status()``.
     """
+    if summariser is not None and not callable(getattr(summariser, "summarise", None)):
+        raise InvalidArgument("summariser must have a method summarise(texts, *, most_bytes) that returns a text")
     workflow = load(path) if mirror is None else Workflow.load(path)
     counted = _counted(open_mirror_of(workflow, given=mirror, notes_refusals=True), progress)
     settings, declared = settings_of(workflow.memory.mirror), workflow.memory.mirror
@@ -78,6 +84,7 @@ def open(
         manager.subscribe(log.record_change)
         replica = manager.replica if counted is not None else None
         assemble = partial(assembled, workflow, manager.store, manager.subscribers, audit=log, embedder=embedder)
+        assemble = partial(assemble, summariser=summariser)
         entries = _make_entries(workflow, partial(assemble, origin=manager.origin), replica=replica)
         cleanup.callback(entries.close)
         kept = Conflicts(directory, rewrite=partial(_rewrite, manager, entries), audit=log)
@@ -96,15 +103,8 @@ def open(
                 cleanup.callback(Watcher(entries.opened().files).close)
         cleanup.callback(sweep := partial(_sweep, workflow, entries))  # before the last push
         sweep()
-        return Memory(
-            workflow,
-            manager=manager,
-            report=report,
-            sync=sync,
-            entries=entries,
-            audit=log,
-            cleanup=cleanup.pop_all(),
-        )
+        made = partial(Memory, workflow, manager=manager, report=report, sync=sync, entries=entries, audit=log)
+        return made(cleanup=cleanup.pop_all())
 
 
 def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
@@ -299,13 +299,15 @@ class Memory:
     def close(self) -> None:
         """End the sessions, stop watching, push what the mirror lacks if it answers, and checkpoint. Idempotent.
 
-        Takes some seconds if the mirror hangs; what is left is pushed after the next start.
+        Takes some seconds if the mirror hangs, or if ``consolidate: close`` has much to do; what is left is done after
+        the next start.
         """
         with self._closing:
             if self._closed:
                 return
             self._closed = True
             sessions = list(self._sessions)
+        self._entries.end_runs()
         with self._cleanup:  # closes everything else even if a session cannot be closed
             for session in sessions:
                 session.close()
@@ -326,11 +328,12 @@ class Memory:
         """The entries for a session and the names of their tools; None where the workflow declares no entries."""
         declared = self.workflow.memory.entries
         chosen = check_tool_names(tool_names or (declared.tool_names if declared else "default"))
-        if not self._entries.are_declared:
+        if declared is None:
             return None
         from memfiles.tools.entry_tools import EntryAccess  # late: only workflows with entries need it
 
-        return EntryAccess(self._entries.opened(), chosen, ends_run, spec.forget, spec.entries == "r")
+        consolidates = declared.consolidate == "close" and self._audit is not None  # ``look`` changes nothing
+        return EntryAccess(self._entries.opened(), chosen, ends_run, spec.forget, spec.entries == "r", consolidates)
 
     def _check_open(self) -> None:
         if self._closed:

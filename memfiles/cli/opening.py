@@ -102,7 +102,9 @@ class As:
     def session(self, memory: Memory, agent: str) -> Session:
         """The session, of the agent that was found for the command."""
         who = {"user": self.user, "level": self.level, "run": self.run, "actor": self.actor}
-        return memory.session(agent, **who, ends_run=False)
+        session = memory.session(agent, **who, ends_run=False)
+        session.consolidates = False  # a command does what it says
+        return session
 
 
 def as_session(function: Callable[..., None]) -> Callable[..., None]:

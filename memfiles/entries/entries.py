@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from memfiles.entries.callers import Caller, OperationSpan, check_caller
-from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Applied, Consolidator
+from memfiles.entries.callers import Caller, OperationSpan
+from memfiles.entries.consolidation.application import Applied
+from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Consolidator
 from memfiles.entries.consolidation.plan import Plan, Summariser
 from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
 from memfiles.entries.forget import Forgetter, Forgotten, Selector
@@ -79,7 +80,7 @@ class Entries:
         self._purger = Purger(db, self._forgetter)
         self._log = LogReader(db, audit=audit)
         self._writer = EntryWriter(db)
-        self._consolidator = Consolidator(db, summariser=summariser)
+        self.consolidator = Consolidator(db, self._purger, summariser=summariser, audit=audit)
         self._exchange = Exchange(db, self._writer, audit=audit)
         self.users = Users(db, self._forgetter, audit=audit)
         subscribers.add(self._forgetter.heard, foreign_only=True)
@@ -320,22 +321,21 @@ class Entries:
 
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
         """Why ``hydrate`` shows the entry of ``key`` or not, in numbers."""
-        check_caller(session)
         return recalls.explain(self._db, session, key, budget_bytes=budget_bytes)
 
     def plan(self, session: Caller, *, share: float = DEFAULT_SHARE, progress: Progress | None = None) -> Plan:
         """A plan that brings the agent's entries at the session's level down to this share of their budget."""
-        return self._consolidator.plan(session, share=share, progress=progress)
+        return self.consolidator.plan(session, share=share, progress=progress)
 
     def apply(self, session: Caller, plan: Plan) -> Applied:
         """Apply a plan as one change, which ``undo_plan`` takes back; ``RevisionConflict`` if it is out of date."""
         with self._span("consolidate", session), self._purger.sweeping(session):
-            return self._consolidator.apply(session, plan)
+            return self.consolidator.apply(session, plan)
 
     def undo_plan(self, session: Caller, plan_id: str) -> Applied:
         """Undo a plan; ``RevisionConflict`` if an entry that it changed has changed since."""
         with self._span("consolidate", session):
-            return self._consolidator.undo(session, plan_id)
+            return self.consolidator.undo(session, plan_id)
 
     def export(
         self,

@@ -17,8 +17,8 @@ from itertools import chain
 from memfiles.entries import budgets
 from memfiles.entries.budgets import Budgeted, EntrySummary, FolderTotals, Limit, Tally
 from memfiles.entries.callers import Partition
-from memfiles.entries.consolidation.consolidator import Application, Consolidated, draft_of_note, signed
-from memfiles.entries.consolidation.plan import MOST_EPISODES, FirstSentences, Plan, Step, SummaryNote
+from memfiles.entries.consolidation.application import Application, Consolidated, signed
+from memfiles.entries.consolidation.plan import MOST_EPISODES, FirstSentences, Plan, Step, SummaryNote, draft_of_note
 from memfiles.entries.consolidation.planner import Member, Planning
 from memfiles.entries.decisions import RecordsByPath, WorkingCopy
 from memfiles.entries.reader import EntryDatabase, summary_of

@@ -22,6 +22,7 @@ from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     from memfiles.entries.budgets import Budget
+    from memfiles.entries.consolidation.plan import Summariser
     from memfiles.entries.drafts import Category, EntryRules, Retention
     from memfiles.entries.entries import Entries
     from memfiles.entries.reader import EntryRepository
@@ -61,6 +62,11 @@ class LazyEntries:
         if self._entries is not None:
             self._entries.sweep()
 
+    def end_runs(self) -> None:
+        """Let the ends of all runs that come now take no longer together than that of one."""
+        if self._entries is not None:
+            self._entries.consolidator.end_runs()
+
     def close(self) -> None:
         """Close the entries if they were used. May be called again."""
         with self._opening:
@@ -76,6 +82,7 @@ def assembled(
     origin: str | None = None,
     audit: AuditLog | None = None,
     embedder: Embedder | None = None,
+    summariser: Summariser | None = None,
 ) -> Entries:
     """The entries in an open store, under the rules of the workflow; ``origin`` is the id of a mirrored directory."""
     from memfiles.entries.entries import Entries  # late: only users of entries need it and its parts
@@ -88,6 +95,7 @@ def assembled(
         origin=origin,
         audit=audit,
         embedder=embedder or _declared_embedder(spec),
+        summariser=summariser,
     )
 
 

@@ -113,10 +113,10 @@ class Purger:
         with self._logging():
             self._finish(done, due)
 
-    def thin_out(self, caller: Caller) -> None:
+    def thin_out(self, caller: Caller, level: str | None = None) -> None:
         """Erase the oldest hidden entries of the caller's own partitions if there are too many; only logs a failure."""
         with self._logging():
-            for partition in own_level(caller).values():
+            for partition in own_level(caller, level).values():
                 self._erase_surplus(partition, caller)
 
     @contextmanager

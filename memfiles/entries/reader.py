@@ -25,7 +25,7 @@ from memfiles.index.index import Index
 from memfiles.index.queries import Filters
 from memfiles.index.rows import Row, row_of
 from memfiles.index.search import search
-from memfiles.index.search.embedder import Embedder, EmbedderUnavailable, GuardedEmbedder, QueryEmbedder
+from memfiles.index.search.embedder import Embedder, GuardedEmbedder, ModelUnavailable, QueryEmbedder
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import fill_index
 from memfiles.records.entry import Entry
@@ -240,7 +240,7 @@ class EntryReader:
             question = self._embedded(asked)
             try:
                 hits = self._hits(asked, question)
-            except EmbedderUnavailable:  # an entry arrived in between that cannot be embedded
+            except ModelUnavailable:  # an entry arrived in between that cannot be embedded
                 question = None
                 hits = self._hits(asked, question)
             found = [self._read(hit.path, hit.revision) for hit in hits]
@@ -281,7 +281,7 @@ class EntryReader:
         try:
             fill_index(self._db.index, asked.view, self._embedder)
             return QueryEmbedder(self._embedder, asked.query)
-        except EmbedderUnavailable:
+        except ModelUnavailable:
             return None
 
     def _hits(self, asked: _Search, question: QueryEmbedder | None) -> list[Hit]:

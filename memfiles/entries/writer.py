@@ -28,7 +28,7 @@ from memfiles.entries.callers import (
     user_of,
     view_of,
 )
-from memfiles.entries.consolidation.consolidator import Consolidated
+from memfiles.entries.consolidation.application import Consolidated
 from memfiles.entries.decisions import Decided, Past, RecordsByPath, WorkingCopy, is_live, location_of
 from memfiles.entries.drafts import Checked, Deleted, Draft, Revealed, Saved, draft_of_entry
 from memfiles.entries.eviction import EvictionPolicy, Excess, Remedy

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, BinaryIO, Literal, TypeVar
@@ -35,7 +35,7 @@ FOLDER = "audit"
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FIELDS = (
     *("op", "outcome", "path", "level", "agent", "run", "call", "code", "count"),
-    *("user", "actor", "bytes", "paths"),
+    *("user", "actor", "bytes", "plan", "paths"),
 )
 _values_of = attrgetter(*_FIELDS)
 _RUN = re.compile(rb'"run":"(?:[^"\\]|\\.)*"')
@@ -135,8 +135,8 @@ class AuditEvent:
     ``op`` is the operation's name (``save``, ``forget``, ``evict``); ``outcome`` is ``ok``, ``refused`` or ``failed``,
     and ``code`` then the error's code. ``path`` is the record's path in the memory directory, ``count`` the number of
     records concerned, ``paths`` those that a read returned. ``agent``, ``run``, ``call`` and ``actor`` say who did it,
-    ``user`` for whom: a hash of the name. ``bytes`` is by how much the content that agents can see grew. ``at`` is the
-    time of a logged event.
+    ``user`` for whom: a hash of the name. ``bytes`` is by how much the content that agents can see grew. ``plan`` is
+    the id of a plan, by which it is undone. ``at`` is the time of a logged event.
     """
 
     op: str
@@ -151,6 +151,7 @@ class AuditEvent:
     user: str | None = None
     actor: str | None = None
     bytes: int | None = None
+    plan: str | None = None
     paths: tuple[str, ...] | None = None
     at: str = ""
 
@@ -237,14 +238,12 @@ class AuditLog:
         """Log which records a read returned, some hundred a line; one that returned nothing is a line as well."""
         for start in range(0, max(1, len(paths)), _PATHS_MAX) if self.reads else ():
             some = tuple(paths[start : start + _PATHS_MAX])
-            event = AuditEvent(op, "ok", None, level, by.agent, by.session, by.call, count=len(some), paths=some)
-            self.record(replace(event, actor=by.actor, user=by.user))
+            self.record(event_by(by, op, level=level, call=by.call, count=len(some), paths=some))
 
     def record_refusal(self, error: BaseException, op: str, *, by: Actor, level: str) -> None:
         """Log a refused call; one that failed for another reason is not a refusal."""
         if isinstance(error, MemfilesError) and error.code in REFUSED:
-            event = AuditEvent(op, "refused", None, level, by.agent, by.session, code=error.code)
-            self.record(replace(event, actor=by.actor, user=by.user))
+            self.record(event_by(by, op, outcome="refused", level=level, code=error.code))
 
     def close(self) -> None:
         """Close the file; it is open only for the moment of a later event."""
@@ -292,6 +291,11 @@ class AuditLog:
             _log.warning("the audit log in %s cannot be written; operations continue without it: %s", FOLDER, error)
         with suppress(OSError), self._lock:
             self._descriptor = -1
+
+
+def event_by(who: Actor, op: str, **said: Any) -> AuditEvent:
+    """An event of this operation, done by ``who``."""
+    return AuditEvent(op, agent=who.agent, run=who.session, user=who.user, actor=who.actor, **said)
 
 
 def _line_of(event: AuditEvent, at: str) -> dict[str, Any]:

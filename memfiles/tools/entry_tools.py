@@ -7,14 +7,15 @@ decides for every call what a session may see and where it saves.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memfiles.entries.callers import is_in_view, view_of
 from memfiles.entries.forget import Forgotten
-from memfiles.errors import EntryNotFound, InvalidArgument
+from memfiles.errors import EntryNotFound, InvalidArgument, MemfilesError
 from memfiles.tools import entry_definitions, profiles
 from memfiles.tools.arguments import parse_arguments, shortened
 from memfiles.tools.definitions import ToolDefinition
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from memfiles.storage.events import RecordChanged
     from memfiles.tools.session import Session
 
+_log = logging.getLogger("memfiles")
 _CHANGES = ("save", "update", "edit", "delete")
 Call = Callable[[object, str | None], ToolResult]
 
@@ -36,7 +38,8 @@ class EntryAccess:
     """The entries of a workflow, and the tools for them under the names of a profile; threads may share it.
 
     ``ends_run``: closing the session ends its run and removes the entries of that run alone. ``forgets`` and
-    ``read_only`` are about the agent: it may forget entries for good, or change none.
+    ``read_only`` are about the agent: it may forget entries for good, or change none. ``consolidates``: closing the
+    session merges duplicates and folds episodes.
     """
 
     entries: Entries
@@ -44,6 +47,7 @@ class EntryAccess:
     ends_run: bool = True
     forgets: bool = False
     read_only: bool = False
+    consolidates: bool = False
 
     def definitions(self, *, readable: Sequence[str], writable: Sequence[str]) -> list[ToolDefinition]:
         """The tools under the names of the naming profile, those for memory files of these names included."""
@@ -63,6 +67,18 @@ class EntryAccess:
                 name: partial(self._call_either, session, either, operation, name) for name, operation in operations
             }
         return {name: partial(self._call, session, operation, name) for name, operation in operations}
+
+    def end_run(self, session: Session, *, levels: Iterable[str]) -> None:
+        """Remove the entries of the session's run alone at these levels, and consolidate the others if declared."""
+        over = list(levels)
+        if session.ends_run:
+            try:
+                self.entries.end_run(session, levels=over)
+            except MemfilesError as error:
+                run = session.provenance.run
+                _log.warning("entries of run %s were not removed and will expire: %s", run, error)
+        if session.consolidates:
+            self.entries.consolidator.close_run(session, levels=over)
 
     def sees(self, caller: Caller, change: RecordChanged) -> bool:
         """Whether the change is of an entry that the session sees, shadowed or not: one that is erased was hidden."""

@@ -125,7 +125,7 @@ def stats(
         is_read = event.paths is not None or event.op == "export"
         column = 2 if event.outcome != "ok" else 1 if is_read else 0
         counted = counts[event.at[:length] + rest]
-        counted[column] += event.op != "resolve"  # the change that it made has an event of its own
+        counted[column] += event.op not in ("resolve", "close")  # the changes that it made have events of their own
         counted[3] += event.bytes or 0
     periods = tuple(Activity(at, *counts[at]) for at in sorted(counts, reverse=True))
     return Stats(start, every, tuple(files), _by_agent(workflow, entries), periods, reader.damaged)

@@ -103,6 +103,7 @@ class Session:
         self._lock = threading.Lock()
         self._entries = entries
         self.ends_run = entries is not None and entries.ends_run
+        self.consolidates = entries is not None and entries.consolidates and not entries.read_only
         self._audit = audit
         of_files = {READ: self._read, APPEND: self._append, EDIT: self._edit}
         self._calls: dict[str, Call] = {name: partial(self._on_file, name, call) for name, call in of_files.items()}
@@ -258,17 +259,14 @@ class Session:
         """End the session: further tool calls are error results. Calling it again does nothing.
 
         The last open session of a run at a level removes the entries there that belong to the run alone; if that
-        fails, they expire later.
+        fails, they expire later. Where the workflow says ``consolidate: close``, it then merges and folds the others,
+        which takes up to 20 seconds.
         """
         with self._lock:
             was_closed, self._closed = self._closed, True
         over = self._open_run.leave(self)
-        if self._entries is None or not self.ends_run or was_closed:
-            return
-        try:
-            self._entries.entries.end_run(self, levels=over)
-        except MemfilesError as error:
-            _log.warning("entries of run %s were not removed and will expire: %s", self.provenance.run, error)
+        if self._entries is not None and not was_closed:
+            self._entries.end_run(self, levels=over)
 
     def check_open(self) -> None:
         """Raise ``InvalidArgument`` if the session is closed."""

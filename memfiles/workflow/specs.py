@@ -122,6 +122,11 @@ class EntriesSpec(Declared):
     )
     categories: dict[Name, CategorySpec] = Field({}, description="Settings of categories, by name.")
     kinds: dict[Kind, KindSpec] = Field({}, description="Budgets of single kinds, in addition to those of all entries.")
+    consolidate: Literal["off", "close"] = Field(
+        "off",
+        description="close: the end of a run merges exact duplicates and folds episodes if less than a fifth of a "
+        "budget is left. off: only a save over a budget does.",
+    )
     secrets_allow: Allowed = ()
     meaning: Annotated[bool, Strict()] = Field(
         False, description="Whether searches also go by meaning; needs memfiles[semantic], but no network."

@@ -389,6 +389,21 @@ def test_over_the_budget_with_duplicates() -> None:
     assert "text 0" in entries("get", "plan-0").out
 
 
+def test_a_command_is_not_the_end_of_a_run(project: Path) -> None:
+    """It changes nothing but what it says, whatever the workflow has agents do at their ends."""
+    write_workflow(project, WORKFLOW.replace("{max_entries: 20}", "{max_entries: 5, consolidate: close}"))
+    for number in range(5):
+        saved(f"plan-{number}", "the same")
+    arguments = json.dumps({"key": "plan-0"})
+
+    assert 0 == run("call", "desk", "memory_get", arguments).code
+    assert 5 == len(entries("list", "--json").data["memories"])
+    with memfiles.open(project / "workflow.yaml", watch=False) as memory:
+        session = memory.session("desk")
+    assert session.consolidates
+    assert 1 == len(entries("list", "--json").data["memories"])
+
+
 def test_a_stale_or_repeated_save() -> None:
     """An expected revision and a call id make a save safe to base on a look, and to repeat."""
     saved()

@@ -20,7 +20,7 @@ import memfiles
 import memfiles.errors
 import mirrors
 from memfiles.cli.program import COMMANDS, program
-from memfiles.entries.consolidation.consolidator import Applied
+from memfiles.entries.consolidation.application import Applied
 from memfiles.entries.consolidation.plan import Plan, Summariser
 from memfiles.entries.drafts import Deleted, Draft, Saved
 from memfiles.entries.entries import Entries

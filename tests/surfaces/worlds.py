@@ -52,6 +52,7 @@ memory:
   entries:
     max_entries: 4
     max_bytes: 400
+    consolidate: close
     hydrate_bytes: 900
     kinds: {episode: {max_entries: 2}}
     categories: {daily: {ttl: 72h, max_entries: 2}}

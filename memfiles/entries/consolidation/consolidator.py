@@ -1,84 +1,83 @@
 """Consolidation of an open memory: a plan is made, shown, applied as one change, and undone.
 
 The rules this file guards: a plan is applied as a whole or not at all, and never to entries that changed since it was
-made; nothing that it hides is destroyed; each changed entry carries the plan's id, by which it is undone; and an undo
-restores everything as it was before, or changes nothing if something changed since.
+made; nothing that it hides is destroyed; and an undo restores everything as it was before, or changes nothing if
+something changed since. A summariser that was given sees
+entries of one partition at a time, is called before any lock is held, and is waited for as long as the caller can wait:
+what it does not sum up, the default does.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+import sqlite3
+import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 from memfiles.entries import decisions
-from memfiles.entries.budgets import Tally
+from memfiles.entries.budgets import FolderTotals, Tally, excess
 from memfiles.entries.callers import Caller, Partition, check_caller, check_writable, home_scope, own_level
+from memfiles.entries.consolidation.application import Application, Applied, is_of, undone
 from memfiles.entries.consolidation.plan import (
+    FOLDED,
+    FirstSentences,
     Plan,
     Step,
     Summariser,
     SummaryNote,
-    changed_since,
-    give_back,
-    take_over,
-    united,
+    cut,
+    draft_of_note,
 )
-from memfiles.entries.consolidation.planner import Member, plan_consolidation
-from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, WorkingCopy, is_live
-from memfiles.entries.drafts import Draft
+from memfiles.entries.consolidation.planner import Limits, Member, Planning, plan_consolidation
+from memfiles.entries.drafts import Draft, EntryRules
+from memfiles.entries.purge import Purger
 from memfiles.entries.reader import EntryDatabase, summary_of
-from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
-from memfiles.index import queries
+from memfiles.errors import EntryNotFound, InvalidArgument, MemfilesError, RevisionConflict
+from memfiles.index import groups, queries
 from memfiles.index.database import left_by
 from memfiles.index.rows import row_of
-from memfiles.records.entry import MAX_SOURCES, Entry, Provenance, Reorganised, Retired
+from memfiles.index.search.embedder import CircuitBreaker, ModelUnavailable
+from memfiles.records.entry import EPISODE, MAX_ENTRY_BYTES, Entry, Provenance
 from memfiles.records.keys import entry_path
 from memfiles.records.marks import EntryRecord
 from memfiles.records.record import Stamp, check_text
-from memfiles.storage.events import Progress, reported
+from memfiles.storage.events import AuditLog, Progress, event_by, reported
 
-_NAMED = 5  # keys in an error
+CALL_SECONDS = 30.0  # the longest that one summary is waited for
+CLOSE_SECONDS = 20.0  # until then the end of a run begins with a level, and that of all runs of a memory with a run
+CLOSE_SUMMARY_SECONDS = 10.0  # of these, how long it waits for summaries
+_MOST_GROUPS, _MOST_ALIKE = 256, 2048  # groups, and entries in all of them, that the end of a run looks at
+_ATTEMPTS = 3  # at the end of a run, if others change its entries meanwhile
+_log = logging.getLogger("memfiles")
 DEFAULT_SHARE = 0.8
 """The share of the budget that a plan comes down to, so that the next saves need not evict."""
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The result of applying or undoing a plan: the keys that are hidden now, and those that are visible again."""
-
-    plan: str
-    hidden: tuple[str, ...]
-    shown: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object."""
-        return {"plan": self.plan, "hidden": list(self.hidden), "shown": list(self.shown)}
-
-
-@dataclass(frozen=True, slots=True)
-class Consolidated:
-    """The keys that a save hid to stay within a budget, and the id of the plan by which it is undone, if any."""
-
-    evicted: tuple[str, ...] = ()
-    merged: tuple[str, ...] = ()
-    folded: tuple[str, ...] = ()
-    plan: str = ""
-
-    def plus(self, other: Consolidated) -> Consolidated:
-        """Both together."""
-        hidden = (*self.evicted, *other.evicted), (*self.merged, *other.merged), (*self.folded, *other.folded)
-        return Consolidated(*hidden, plan=self.plan or other.plan)
 
 
 class Consolidator:
     """Consolidates the entries of an agent at its session's level."""
 
-    def __init__(self, db: EntryDatabase, *, summariser: Summariser | None = None) -> None:
+    def __init__(
+        self,
+        db: EntryDatabase,
+        purger: Purger,
+        *,
+        summariser: Summariser | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
         """``summariser`` writes the notes that episodes are folded into; the default needs no model."""
         self._db = db
+        self._purger = purger
         self._summariser = summariser
+        self._breaker = CircuitBreaker("summariser", otherwise="notes are made without it", seconds=CALL_SECONDS)
+        self._audit = audit
+        self._undone: set[tuple[str, str]] = set()  # folders and levels of plans that were taken back here
+        self._closes_by: float | None = None  # when all runs have ended, as ``time.monotonic`` tells it
 
     def plan(self, caller: Caller, *, share: float = DEFAULT_SHARE, progress: Progress | None = None) -> Plan:
         """A plan that brings the agent's entries at the caller's level down to this share of their budget."""
@@ -87,21 +86,86 @@ class Consolidator:
             raise InvalidArgument("share must be a number above 0 and at most 1")
         home = _home(caller)
         entries = [entry for entry in self._entries(home, progress) if self._db.is_live(entry)]
-        plan_id, now = f"plan-{uuid.uuid4().hex[:12]}", self._db.now()
         self._db.index.catch_up(reads=True)
         reads = self._db.index.ask(lambda connection: queries.reads(connection, queries.parts(connection, [home])))
         return plan_consolidation(
-            [Member(summary_of(row_of(each, None), reads=reads.get(each.path, (0, None))), each) for each in entries],
-            {scope: limit.times(share) for scope, limit in self._db.rules.budget.limits.items()},
-            plan=Plan(plan_id, now, home.folder, home.level, Tally(), Tally()),
-            summariser=self._summariser,
+            [_member(each, reads.get(each.path, (0, None))) for each in entries],
+            self._limits(share),
+            plan=self._empty_plan(home),
+            summariser=self._guarded(caller, home.level, math.inf),
+            admit=self._admitted,
         )
 
-    def apply(self, caller: Caller, plan: Plan) -> Applied:
+    def end_runs(self) -> None:
+        """Let the ends of all runs that come now take no longer together than that of one."""
+        self._closes_by = time.monotonic() + CLOSE_SECONDS
+
+    def close_run(self, caller: Caller, *, levels: Iterable[str]) -> None:
+        """Merge and fold what the caller keeps at these levels, where it is over ``DEFAULT_SHARE`` of a budget.
+
+        Nothing is evicted, and nothing is done where this process undid a plan. A failure is logged and in the audit:
+        the next end of a run tries again.
+        """
+        until = self._closes_by or time.monotonic() + CLOSE_SECONDS
+        for level in sorted(levels, key=self._db.rules.levels.rank):
+            try:
+                applied = self._consolidate(caller, _home(caller, level), until)
+                if applied is not None:
+                    self._note(caller, level, "close", count=len(applied.hidden), plan=applied.plan)
+                    self._purger.thin_out(caller, level)
+            except Exception as error:  # the edge of a close, which nothing may keep from ending
+                code = error.code if isinstance(error, MemfilesError) else type(error).__name__
+                self._note(caller, level, "close", outcome="failed", code=code)
+                exc_info = None if isinstance(error, MemfilesError) else error
+                agent = caller.provenance.agent
+                _log.warning("entries of agent %s were not consolidated: %s", agent, error, exc_info=exc_info)
+
+    def _consolidate(self, caller: Caller, home: Partition, until: float) -> Applied | None:
+        """Do what ``close_run`` does, for one partition; None if there was nothing to do, or no time."""
+        limits = self._limits(DEFAULT_SHARE)
+        if home[:2] in self._undone or not excess(limits, self._totals(home)):
+            return None
+        for attempt in range(_ATTEMPTS):
+            if time.monotonic() > until:
+                break
+            planning = Planning(self._alike(home), limits, totals=self._totals(home, anew=True))
+            given = self._guarded(caller, home.level, until - CLOSE_SECONDS + CLOSE_SUMMARY_SECONDS)
+            steps = tuple(planning.lossless_steps(given or FirstSentences(), self._admitted))
+            plan = replace(self._empty_plan(home), steps=steps)
+            try:
+                return self.apply(caller, plan, level=home.level) if plan.steps else None
+            except RevisionConflict:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+        _log.warning("no time was left to consolidate entries of agent %s", caller.provenance.agent)
+        return None
+
+    def _totals(self, home: Partition, *, anew: bool = False) -> FolderTotals:
+        sums = self._db.index.totals(home, anew=anew).by_sort
+        return FolderTotals({sort: Tally(*found) for sort, found in sums.items()})
+
+    def _alike(self, home: Partition) -> list[Member]:
+        """The entries that may become one with others, found without a look at all."""
+        self._db.refresh([home])
+        self._db.index.catch_up(reads=True)
+
+        def find(connection: sqlite3.Connection) -> dict[str, tuple[int, str]]:
+            listed = partial(groups.groups, connection, home, limit=_MOST_GROUPS, category=None)
+            found = chain.from_iterable(listed(kind=kind) for kind in (None, EPISODE))
+            rows = chain.from_iterable(groups.members(connection, home, each, limit=_MOST_ALIKE) for each in found)
+            return {row.path: reads for row, reads in islice(rows, _MOST_ALIKE)}
+
+        reads = self._db.index.ask(find)
+        return [_member(each, reads[each.path]) for each in self._db.entries(reads) if self._db.is_live(each)]
+
+    def _empty_plan(self, home: Partition) -> Plan:
+        return Plan(f"plan-{uuid.uuid4().hex[:12]}", self._db.now(), home.folder, home.level, Tally(), Tally())
+
+    def apply(self, caller: Caller, plan: Plan, *, level: str | None = None) -> Applied:
         """Apply the plan as one change; its texts pass the same checks as a save, whoever made the plan."""
         if not isinstance(plan, Plan):
             raise InvalidArgument(f"apply takes a plan, as plan returns it, not {type(plan).__name__}")
-        home = _home(caller)
+        home = _home(caller, level)
         runs = {step.note.run for step in plan.steps if step.note is not None}
         if (plan.folder, plan.level) != (home.folder, home.level) or runs - {home.run}:
             raise InvalidArgument("this plan was made for another agent or level: make one in this session")
@@ -120,7 +184,7 @@ class Consolidator:
         """
         check_text(plan_id, what="the id of a plan")
         stamp, own = Stamp(self._db.now(), caller.actor(None)), own_level(caller)
-        found = [entry for place in own.values() for entry in self._entries(place) if _is_of(entry, plan_id)]
+        found = [entry for place in own.values() for entry in self._entries(place) if is_of(entry, plan_id)]
         marks = map(self._db.mark, self._db.index.ask(lambda connection: left_by(connection, plan_id)))
         places = {place[:2] for place in own.values()}
         left = [mark for mark in marks if mark is not None and (mark.folder, mark.level) in places]
@@ -131,8 +195,33 @@ class Consolidator:
             raise EntryNotFound(f"no change of plan {plan_id[:40]!r} is left at this session's level")
         for entry in found:
             check_writable(own, entry, rules=self._db.rules)
+        self._undone |= {(entry.folder, entry.level) for entry in found}
         paths = [entry.path for entry in found]
-        return self._db.change(paths, lambda records: _undone(records, plan_id, stamp))
+        return self._db.change(paths, lambda records: undone(records, plan_id, stamp))
+
+    def _limits(self, share: float) -> Limits:
+        return {scope: limit.times(share) for scope, limit in self._db.rules.budget.limits.items()}
+
+    def _guarded(self, caller: Caller, level: str, until: float) -> Summariser | None:
+        if self._summariser is None:
+            return None
+
+        def refused(code: str) -> None:
+            self._note(caller, level, "summarise", outcome="failed", code=code)
+
+        return _GuardedSummariser(self._summariser, self._breaker, self._db.rules, until, refused)
+
+    def _note(self, caller: Caller, level: str, op: str, **said: Any) -> None:
+        """Put into the audit what became of a consolidation."""
+        if self._audit is not None:
+            self._audit.record(event_by(caller.actor(None), op, level=level, **said))
+
+    def _admitted(self, note: SummaryNote) -> SummaryNote | None:
+        """The note as it may be saved; None if its text is refused, so that its episodes stay."""
+        try:
+            return replace(note, content=self._db.rules.check(draft_of_note(note)).draft.content or "")
+        except MemfilesError:
+            return None
 
     def _checked(self, step: Step) -> Step:
         """The step with the note as it may be saved; labels are checked as well."""
@@ -149,151 +238,46 @@ class Consolidator:
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
-    """A plan with checked texts that is applied: by whom, when, and under which rules.
+class _GuardedSummariser:
+    """A summariser that was given. What it does not sum up in time, in text that may be saved, the default does."""
 
-    ``saved`` are the uids of entries that the same commit saves: what they take over belongs to that change.
-    """
+    inner: Summariser
+    breaker: CircuitBreaker
+    rules: EntryRules
+    until: float
+    refused: Callable[[str], object]
 
-    plan: Plan
-    stamp: Stamp
-    by: Provenance
-    expiry: Expiry
-    saved: Collection[str] = ()
+    def summarise(self, texts: Sequence[str], *, most_bytes: int) -> str:
+        """A summary of the texts that may be saved."""
+        try:
+            return self._asked(tuple(texts), most_bytes)
+        except ModelUnavailable as error:
+            if error.args:  # it failed just now, and does not rest
+                self.refused("summariser_failed")
+        except MemfilesError as error:
+            _log.warning("a note is made without the summariser, as its text was refused: %s", error)
+            self.refused(error.code)
+        return FirstSentences().summarise(texts, most_bytes=most_bytes)
 
-    def decide(self, records: RecordsByPath) -> tuple[Applied, list[EntryRecord]]:
-        """The result and the changed records; ``RevisionConflict`` if the plan is out of date."""
-        plan, live = self.plan, {each.uid: each for each in records.values() if is_live(each, self.stamp.at)}
-        if changed := changed_since(plan, revision_of=lambda uid: live[uid].revision if uid in live else None):
-            raise RevisionConflict(f"changed since the plan was made: {_named(changed)}: make a new plan")
-        after = dict(records)
-        hidden = [key for step in plan.steps for key in self._take(after, step)]
-        shown = [step.note.key for step in plan.steps if step.note is not None]
-        return Applied(plan.id, tuple(hidden), tuple(shown)), list(signed(records, after, plan_id=plan.id))
-
-    def carry_out(self, records: WorkingCopy, victims: Sequence[str]) -> Consolidated:
-        """Take those steps over the records that still fit, and evict the victims that are still there."""
-        hidden: dict[str, list[str]] = {}
-        for step in self.plan.steps:
-            if self._fits(records, step):
-                hidden.setdefault(step.action, []).extend(self._take(records, step))
-        for path in victims:
-            found, cause = records[path], Retired("evicted", self.stamp.at, self.plan.id)
-            if isinstance(found, Entry) and found.retired is None:
-                records[path] = decisions.retire(found, self.stamp, cause, op="evict")
-                hidden.setdefault("" if found.is_expired(self.stamp.at) else "evict", []).append(found.key)
-        evicted, merged, folded = (tuple(hidden.get(action, ())) for action in ("evict", "merge", "fold"))
-        return Consolidated(evicted, merged, folded, self.plan.id if hidden else "")
-
-    def _fits(self, records: RecordsByPath, step: Step) -> bool:
-        """Whether the entries of a step are as they were when it was planned, or as this commit saves them."""
-        found: list[Entry] = []
-        for named in step.named:
-            entry = records.get(entry_path(self.plan.folder, named.uid))
-            if not is_live(entry, self.stamp.at):
-                return False
-            if named.uid not in self.saved and entry.revision != named.revision:
-                return False
-            found.append(entry)
-        if step.note is not None:
-            return not is_live(records.get(entry_path(self.plan.folder, self.plan.uid_of(step.note))), self.stamp.at)
-        return len({each.content for each in found}) == 1
-
-    def _take(self, after: WorkingCopy, step: Step) -> list[str]:
-        """Take one step over the records; returns the keys that it hides."""
-        stamp = replace(self.stamp, cause=f"{step.action} {self.plan.id}")
-        retired = [self._entry(after, named.uid) for named in step.retired]
-        if step.survivor is not None:
-            survivor = self._entry(after, step.survivor.uid)
-            merged = take_over(survivor, retired, tags=step.tags, links=step.links)
-            is_saved = survivor.uid in self.saved
-            after[survivor.path] = merged if is_saved else decisions.amend(merged, stamp, op="consolidate")
-        for entry in retired:
-            cause = Retired(step.state, stamp.at, self.plan.id)
-            after[entry.path] = decisions.retire(entry, stamp, cause, op="consolidate")
-        if step.note is not None:
-            path = entry_path(self.plan.folder, self.plan.uid_of(step.note))
-            after[path] = self._noted(after[path], step.note, owner=retired[0])
-        return [entry.key for entry in retired]
-
-    def _noted(self, before: EntryRecord | None, note: SummaryNote, *, owner: Entry) -> Entry:
-        draft, stamp = draft_of_note(note), replace(self.stamp, cause=f"fold {self.plan.id}")
-        place = EntryLocation(owner.agent, self.plan.level, note.run, owner.user, owner.epoch, uuid.uuid4().hex)
-        is_shared = bool(self.stamp.by.user) and not owner.user  # then nobody learns whose session folded
-        by = replace(self.by, user=owner.user or None, session=None if is_shared else self.by.session)
-        saved = decisions.save(before, draft, stamp, place=place, by=by, expiry=self.expiry).entry
-        made_of = united([note.made_of, saved.made_of])[:MAX_SOURCES]
-        return replace(saved, expires_at=note.expires_at, made_of=made_of)
-
-    def _entry(self, after: Mapping[str, EntryRecord | None], uid: str) -> Entry:
-        """An entry that the plan names, which was found to be at its revision."""
-        found = after[entry_path(self.plan.folder, uid)]
-        assert isinstance(found, Entry)
-        return found
+    def _asked(self, texts: Sequence[str], most_bytes: int) -> str:
+        if (left := self.until - time.monotonic()) <= 0:
+            raise ModelUnavailable
+        found = self.breaker.call(lambda: self.inner.summarise(texts, most_bytes=most_bytes), seconds=left)
+        if not isinstance(found, str) or not found.strip():
+            raise self.breaker.failed("it returned no text")
+        try:
+            long = cut(found.strip(), MAX_ENTRY_BYTES)
+        except UnicodeError as error:
+            raise self.breaker.failed("it returned text that is not Unicode") from error
+        checked = self.rules.check(Draft(FOLDED, long)).draft.content or ""  # before a credential in it could be cut
+        return cut(checked, most_bytes)
 
 
-def signed(before: RecordsByPath, after: RecordsByPath, *, plan_id: str) -> list[Entry]:
-    """The changed entries with the plan's id, and their number, by which an undo sees whether all are there."""
-    made = [each for path, each in after.items() if each is not before[path] and isinstance(each, Entry)]
-    return [replace(each, reorganised=Reorganised(plan_id, len(made), each.revision)) for each in made]
+def _member(entry: Entry, reads: tuple[int, str | None]) -> Member:
+    return Member(summary_of(row_of(entry, None), reads=reads), entry)
 
 
-def _undone(records: RecordsByPath, plan_id: str, stamp: Stamp) -> tuple[Applied, list[EntryRecord]]:
-    """The result of undoing a plan, and the changed records; ``RevisionConflict`` if something changed since."""
-    stamp = replace(stamp, cause=f"undo {plan_id}")
-    before = [record for record in records.values() if isinstance(record, Entry) and _is_of(record, plan_id)]
-    _check_untouched(before, plan_id)
-    retired = [entry for entry in before if entry.retired is not None and entry.retired.cause == plan_id]
-    merged = {id for entry in retired for id in entry.names}
-    after = [_as_before(entry, stamp, plan_id=plan_id, merged=merged) for entry in before]
-    pairs = list(zip(before, after, strict=True))
-    hidden = tuple(was.key for was, now in pairs if was.retired is None and now.retired is not None)
-    shown = tuple(was.key for was, now in pairs if was.retired is not None and now.retired is None)
-    return Applied(plan_id, hidden, shown), list(after)
-
-
-def _as_before(entry: Entry, stamp: Stamp, *, plan_id: str, merged: Collection[str]) -> Entry:
-    before = replace(give_back(entry, merged), reorganised=None)
-    if entry.retired is not None and entry.retired.cause == plan_id:
-        return decisions.amend(replace(before, retired=None), stamp, op="restore")
-    if entry.provenance.source == plan_id:
-        return decisions.retire(before, stamp, Retired("deleted", stamp.at, f"undo of {plan_id}"), op="delete")
-    return decisions.amend(before, stamp, op="consolidate")
-
-
-def draft_of_note(note: SummaryNote) -> Draft:
-    """The draft of a note of a plan."""
-    return Draft(
-        note.key, note.content, note.tags, note.category, "note", note.confidence, note.importance, links=note.links
-    )
-
-
-def _is_of(entry: Entry, plan_id: str) -> bool:
-    """Whether the last change of the entry was by this plan."""
-    return entry.reorganised is not None and entry.reorganised.plan == plan_id
-
-
-def _check_untouched(entries: Sequence[Entry], plan_id: str) -> None:
-    """Refuse to undo a plan whose entries are not as it left them."""
-    changed = [entry.key for entry in entries if entry.reorganised and entry.reorganised.revision != entry.revision]
-    whole = max((entry.reorganised.changed for entry in entries if entry.reorganised), default=0)
-    gone = whole - len(entries)
-    if not changed and not gone:
-        return
-    reasons = [f"changed since: {_named(changed)}"] if changed else []
-    reasons += [f"{gone} of the {whole} entries that it changed were forgotten or reorganised again"] if gone else []
-    raise RevisionConflict(
-        f"plan {plan_id[:40]!r} cannot be undone as a whole, and nothing was changed: {'; '.join(reasons)}: restore "
-        f"single entries by their keys instead"
-    )
-
-
-def _named(keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
-    return ", ".join(ascii(key[:80]) for key in keys[:_NAMED]) + more
-
-
-def _home(caller: Caller) -> Partition:
-    """The agent's own entries at the caller's level, those of no run alone."""
-    own = own_level(caller)
+def _home(caller: Caller, level: str | None = None) -> Partition:
+    """The caller's own entries at its level, or at another one, those of no run alone."""
+    own = own_level(caller, level)
     return own[home_scope(own)]

@@ -23,6 +23,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from memfiles.entries.budgets import Tally
+from memfiles.entries.drafts import Draft
 from memfiles.errors import InvalidArgument
 from memfiles.records.entry import GENERAL, MAX_LINKS, MAX_SOURCES, MAX_TAGS, Entry, EntryId, Merged
 from memfiles.records.graphemes import first_bytes
@@ -175,10 +176,14 @@ def plan_from(document: object) -> Plan:
 
 
 class Summariser(Protocol):
-    """Sums up texts in few words."""
+    """Sums up texts in few words; for ``memfiles.open(..., summariser=...)``."""
 
     def summarise(self, texts: Sequence[str], *, most_bytes: int) -> str:
-        """A summary of the texts, the oldest first, of at most ``most_bytes`` in UTF-8; a longer one is cut."""
+        """A summary of the texts, the oldest first, of at most ``most_bytes`` in UTF-8; a longer one is cut.
+
+        The texts are of one agent, user and level. It is called in a thread of its own, and may take long or raise: the
+        default then sums up in its place. Several threads may call it.
+        """
 
 
 class FirstSentences:
@@ -242,6 +247,13 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
         made_of=united([*([episode.id] for episode in episodes), *(episode.made_of for episode in episodes)])[
             :MAX_SOURCES
         ],
+    )
+
+
+def draft_of_note(note: SummaryNote) -> Draft:
+    """The draft of a note of a plan."""
+    return Draft(
+        note.key, note.content, note.tags, note.category, "note", note.confidence, note.importance, links=note.links
     )
 
 

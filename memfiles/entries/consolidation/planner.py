@@ -60,13 +60,21 @@ class Member:
 
 
 def plan_consolidation(
-    members: Iterable[Member], limits: Limits, *, plan: Plan, summariser: Summariser | None = None
+    members: Iterable[Member],
+    limits: Limits,
+    *,
+    plan: Plan,
+    summariser: Summariser | None = None,
+    admit: Admit | None = None,
 ) -> Plan:
-    """The empty ``plan`` filled for the usable ones of these entries; it stays empty if they are within the limits."""
+    """The empty ``plan`` filled for the usable ones of these entries; it stays empty if they are within the limits.
+
+    ``admit`` is as of ``Planning.folds``.
+    """
     usable = [member for member in members if member.summary.is_usable(plan.made_at)]
     planning = Planning(usable, limits)
     before = planning.totals.within(ALL)
-    steps = tuple(planning.steps(summariser or FirstSentences()))
+    steps = tuple(planning.steps(summariser or FirstSentences(), admit))
     if planning.over and any(step.note for step in steps):  # the notes are too large: evict their episodes
         planning = Planning(usable, limits)
         steps = tuple(planning.steps(None))
@@ -98,16 +106,20 @@ class Planning:
         self._tags = {member.entry.uid: member.entry.tags for member in members}
         self._links = {member.entry.uid: member.entry.links for member in members}
 
-    def steps(self, summariser: Summariser | None) -> Iterator[Step]:
+    def steps(self, summariser: Summariser | None, admit: Admit | None = None) -> Iterator[Step]:
         """The steps in their order, until nothing is over; without a summariser nothing is folded."""
+        yield from self.lossless_steps(summariser, admit)
+        if self.over:
+            yield from self._evictions()
+
+    def lossless_steps(self, summariser: Summariser | None, admit: Admit | None = None) -> Iterator[Step]:
+        """The merges and the folds, until nothing is over."""
         if self.over:
             yield from self.merges_of_same(normalised)
         if self.over:
             yield from self._merges(self._nearly_same(), "is repeated, in more words, by")
         if self.over and summariser is not None:
-            yield from self.folds(summariser)
-        if self.over:
-            yield from self._evictions()
+            yield from self.folds(summariser, admit)
 
     def merges_of_same(self, text: Callable[[str], str]) -> Iterator[Step]:
         """Merges of entries of one sort whose content is the same ``text``, those worth least first."""
@@ -120,7 +132,8 @@ class Planning:
         for group in groups_to_fold([episode for episode in foldable if episode.uid not in self._saved]):
             members = [self._left[episode.uid] for episode in group]
             if self._helps(members):
-                note = (admit or self._under_a_free_key)(note_of(group, summariser))
+                named = self._under_a_free_key(note_of(group, summariser))
+                note = named if admit is None else admit(named)
                 step = None if note is None else self._fold(members, note)
                 yield from () if step is None else (step,)
 

@@ -22,7 +22,7 @@ from itertools import chain, islice
 from typing import Any, Final, Literal
 
 from memfiles.entries.budgets import EntrySummary
-from memfiles.entries.callers import Caller, View, view_of
+from memfiles.entries.callers import Caller, View, check_caller, view_of
 from memfiles.entries.hydration import window
 from memfiles.entries.hydration.window import HOW_TO, Explanation, Hydration, TextLookup, Window
 from memfiles.entries.reader import MAX_RESULTS, EntryDatabase, EntryReader, shown_at, summary_of
@@ -269,6 +269,7 @@ def hydrate(db: EntryDatabase, caller: Caller, *, budget_bytes: int | None) -> H
 
 def explain(db: EntryDatabase, caller: Caller, key: str, *, budget_bytes: int | None) -> Explanation:
     """Why the entry of ``key`` is in that block or not, in numbers; a hidden key counts as unknown."""
+    check_caller(caller)
     check_key(key)
     budget, now, view = _prepared(db, caller, budget_bytes)
     found = [each for each in db.entries(partition.path(key) for partition in view) if db.erased_at(each) is None]

@@ -34,7 +34,7 @@ from memfiles.index import queries
 from memfiles.records.entry import FACETS, GENERAL, WORKSPACE_CATEGORY, Entry
 from memfiles.records.keys import WORKSPACE, check_switch, id_path
 from memfiles.storage import atomic
-from memfiles.storage.events import AuditEvent, AuditLog, Progress, reported
+from memfiles.storage.events import AuditLog, Progress, event_by, reported
 
 ExportFormat = Literal["markdown", "jsonl"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl")
@@ -106,9 +106,8 @@ class Exchange:
         except OSError as error:
             raise StorageFailed(f"{target} cannot be written: {error.strerror}") from error
         if self._audit is not None:
-            by = caller.actor(None)
-            event = AuditEvent("export", "ok", None, caller.level, by.agent, by.session, count=len(documents))
-            self._audit.record(replace(event, actor=by.actor, user=by.user))
+            event = event_by(caller.actor(None), "export", level=caller.level, count=len(documents))
+            self._audit.record(event)
         return Exported(len(documents), target, stale)
 
     def _entries(self, caller: Caller, progress: Progress | None, *, parts: int) -> list[Entry]:

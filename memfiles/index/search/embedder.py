@@ -1,8 +1,8 @@
 """Embedders: the contract of a model that turns text into vectors, one that works offline, and a guard around any.
 
-The rule this file guards: whatever an embedder does, no save and no search fails because of it. The guard is a circuit
-breaker: it checks the vectors, bounds the time of a call, and leaves an embedder that failed alone for a while. A
-search then goes by words alone and says so.
+The rule this file guards: whatever an embedder does, no save and no search fails because of it. The guard checks the
+vectors. Its circuit breaker, which serves other models as well, bounds the time of a call and leaves a model that
+failed alone for a while. A search then goes by words alone and says so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memfiles.errors import ExtraMissing
@@ -68,82 +69,104 @@ class SentenceEncoder:
         return vectors
 
 
-class EmbedderUnavailable(Exception):
-    """The embedder cannot be used at the moment."""
+class ModelUnavailable(Exception):
+    """A model that the program gave cannot be used at the moment."""
+
+
+class CircuitBreaker:
+    """Calls of a model: bounded in time, and not repeated for a while after one that failed. Threads may share it."""
+
+    def __init__(self, model: str, *, otherwise: str, seconds: float, rest_seconds: float = REST_SECONDS) -> None:
+        """Each call runs in a thread of its own, which is abandoned after ``seconds``.
+
+        ``otherwise`` says, for the log, what happens without the ``model``.
+        """
+        self._model = model
+        self._otherwise = otherwise
+        self._seconds = seconds
+        self._rest_seconds = rest_seconds
+        self._resting_until = 0.0
+        self._abandoned: threading.Thread | None = None
+
+    def call(self, work: Callable[[], Any], *, seconds: float | None = None) -> Any:
+        """The answer of ``work`` within so many seconds, if they are fewer. Raises ``ModelUnavailable``."""
+        if time.monotonic() < self._resting_until or (self._abandoned is not None and self._abandoned.is_alive()):
+            raise ModelUnavailable
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        most = self._seconds if seconds is None else min(seconds, self._seconds)
+        context = copy_context()  # for tracers and the settings of frameworks
+
+        def answer() -> None:
+            try:
+                answers.put(context.run(work))
+            except BaseException as error:  # the edge of the thread: whatever ends it, nobody may wait any longer
+                answers.put(error)
+
+        thread = threading.Thread(target=answer, name=f"memfiles-{self._model}", daemon=True)
+        thread.start()
+        try:
+            found = answers.get(timeout=max(0.0, most))
+        except queue.Empty:
+            self._abandoned = thread
+            raise self.failed(f"it did not answer within {most:.3g} s") from None
+        if isinstance(found, BaseException):
+            raise self.failed(f"it raised {type(found).__name__}") from found
+        return found
+
+    def failed(self, why: str) -> ModelUnavailable:
+        """The error to raise for a model that did not do what it should, which then rests."""
+        self._resting_until = time.monotonic() + self._rest_seconds
+        _log.warning("%s for %g s, as the %s cannot be used: %s", self._otherwise, self._rest_seconds, self._model, why)
+        return ModelUnavailable(why)
 
 
 class GuardedEmbedder:
     """An embedder with checks and a time limit; threads may share it."""
 
     def __init__(self, inner: Embedder, *, seconds: float = CALL_SECONDS, rest_seconds: float = REST_SECONDS) -> None:
-        """Each call runs in a thread of its own, which is abandoned after ``seconds``."""
+        """See ``CircuitBreaker``."""
         self._inner = inner
-        self._seconds = seconds
-        self._rest_seconds = rest_seconds
-        self._resting_until = 0.0
-        self._abandoned: threading.Thread | None = None
+        self._breaker = CircuitBreaker(
+            "embedder", otherwise="search uses words alone", seconds=seconds, rest_seconds=rest_seconds
+        )
 
     @property
     def model_id(self) -> str:
-        """The model's name. Raises ``EmbedderUnavailable`` if it has none."""
+        """The model's name. Raises ``ModelUnavailable`` if it has none."""
         try:
             name = self._inner.model_id
         except Exception as error:
-            raise self._failed(f"its model_id raised {type(error).__name__}") from error
+            raise self._breaker.failed(f"its model_id raised {type(error).__name__}") from error
         if not isinstance(name, str) or not name or not name.isprintable():
-            raise self._failed("its model_id is not a name")
+            raise self._breaker.failed("its model_id is not a name")
         return name
 
     def embed(self, texts: Sequence[str]) -> NDArray[float32]:
-        """A finite vector for each text, all of one length. Raises ``EmbedderUnavailable`` for anything else."""
-        if time.monotonic() < self._resting_until or (self._abandoned is not None and self._abandoned.is_alive()):
-            raise EmbedderUnavailable
-        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-        def call() -> None:
-            try:
-                answers.put(self._inner.embed(texts))
-            except BaseException as error:  # the edge of the thread: whatever ends it, nobody may wait any longer
-                answers.put(error)
-
-        thread = threading.Thread(target=call, name="memfiles-embedder", daemon=True)
-        thread.start()
-        try:
-            found = answers.get(timeout=self._seconds)
-        except queue.Empty:
-            self._abandoned = thread
-            raise self._failed(f"it did not answer within {self._seconds:g} s") from None
-        if isinstance(found, BaseException):
-            raise self._failed(f"it raised {type(found).__name__}") from found
-        return self._checked(found, count=len(texts))
+        """A finite vector for each text, all of one length. Raises ``ModelUnavailable`` for anything else."""
+        return self._checked(self._breaker.call(lambda: self._inner.embed(texts)), count=len(texts))
 
     def _checked(self, found: Any, *, count: int) -> NDArray[float32]:
         try:
             import numpy
         except ImportError as error:
-            raise self._failed("it needs an extra: pip install 'memfiles[semantic]'") from error
+            raise self._breaker.failed("it needs an extra: pip install 'memfiles[semantic]'") from error
         try:
             given = numpy.asarray(found if hasattr(found, "shape") else list(found), dtype=numpy.float64)
         except (TypeError, ValueError) as error:
-            raise self._failed("it returned something other than numbers") from error
+            raise self._breaker.failed("it returned something other than numbers") from error
         if given.ndim != 2 or given.shape[0] != count or not given.shape[1]:
-            raise self._failed(f"it returned an array of shape {given.shape} for {count} texts")
+            raise self._breaker.failed(f"it returned an array of shape {given.shape} for {count} texts")
         if not numpy.isfinite(given).all():
-            raise self._failed("it returned numbers that are not finite")
+            raise self._breaker.failed("it returned numbers that are not finite")
         largest = numpy.abs(given).max(axis=1, keepdims=True)
         return (given / numpy.where(largest == 0, 1, largest)).astype(numpy.float32)
-
-    def _failed(self, why: str) -> EmbedderUnavailable:
-        self._resting_until = time.monotonic() + self._rest_seconds
-        _log.warning("search uses words alone for %g s, as the embedder cannot be used: %s", self._rest_seconds, why)
-        return EmbedderUnavailable(why)
 
 
 class QueryEmbedder:
     """An embedder for one search: it embeds the question at once, before the search holds the index."""
 
     def __init__(self, embedder: GuardedEmbedder, query: str) -> None:
-        """Raises ``EmbedderUnavailable``."""
+        """Raises ``ModelUnavailable``."""
         self.model_id = embedder.model_id
         self._embedder = embedder
         self._query = [query]

@@ -13,7 +13,7 @@ import numpy
 import pytest
 
 from memfiles.entries.drafts import Draft
-from memfiles.index.search.embedder import EmbedderUnavailable, GuardedEmbedder
+from memfiles.index.search.embedder import GuardedEmbedder, ModelUnavailable
 from tests.support.saved import Visitor, entries_in
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -127,7 +127,7 @@ def test_one_that_hangs_is_left_behind() -> None:
 
     careful = GuardedEmbedder(OddEmbedder(hangs), seconds=0.01, rest_seconds=0.0)
     for _ in range(3):
-        with pytest.raises(EmbedderUnavailable):
+        with pytest.raises(ModelUnavailable):
             careful.embed(["tea"])
     assert begun.wait(60)
     assert 1 == len(asked)
