@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.drafts import EntryRules, later
+from memfiles.entries.drafts import MAX_TTL_SECONDS, EntryRules, later
 from memfiles.errors import MirrorUnavailable
 from memfiles.records.record import Actor
 from memfiles.storage.events import Progress
@@ -174,6 +174,14 @@ class Machine:
 
     def _tag(self, key: str, caller: str = "") -> None:
         self._inside.entries.update(_visitor(caller), key, tags=["tag"], importance=0.9)
+
+    def _renew(self, key: str, caller: str = "") -> None:
+        """Give an entry a lifetime that no script outlives, or start it again as a read does."""
+        found = self._inside.entries.get(_visitor(caller), key)
+        if found is not None and found.expires_at is not None:
+            self._inside.entries.renew(_visitor(caller), [(found, MAX_TTL_SECONDS)])
+        else:
+            self._inside.entries.update(_visitor(caller), key, ttl=MAX_TTL_SECONDS)
 
     def _rename(self, key: str, new: str, caller: str = "") -> None:
         self._inside.entries.relocate(_visitor(caller), {key: new})

@@ -33,7 +33,7 @@ FILE_VERBS = {
 }
 ENTRY_VERBS = {
     **{"save": 10, "update": 3, "tag": 1, "rename": 4, "swap": 1, "share": 1, "unshare": 1, "delete": 2, "restore": 2},
-    **{"takeback": 3, "goback": 1},
+    **{"takeback": 3, "goback": 1, "renew": 1},
     **{"forget": 4, "twin": 1, "episode": 2, "consolidate": 1, "unconsolidate": 1, "talk": 1, "hangup": 1},
     **{"age": 2, "purge": 2},
 }
@@ -196,7 +196,7 @@ class _Author:
             return [key := self._key(), self._new(key, machine), self._caller()]
         if verb in ("rename", "swap"):
             return [*self.chances.sample(KEYS, 2), self._caller()]
-        if verb in ("tag", "share", "unshare", "delete", "restore", "forget", "twin", "takeback"):
+        if verb in ("tag", "renew", "share", "unshare", "delete", "restore", "forget", "twin", "takeback"):
             return [self._key(), self._caller()]
         if verb == "goback":
             return [self._key(), str(self.chances.randint(1, 3)), self._caller()]
