@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -209,8 +209,8 @@ def find_uid(workflow: Workflow, name: str) -> str:
     raise FileNotDeclared(f"unknown memory file {name!r} ({hint})")
 
 
-def names_of(what: str, given: Mapping[str, Any], begun: str) -> Iterable[str]:
-    """The agents, categories, files, keys, levels or users whose names a shell may offer."""
+def names_of(what: str, command: click.Context, begun: str) -> Iterable[str]:
+    """The agents, categories, files, keys, levels, plans (``undo``) or users that a shell may offer to a command."""
     workflow = load_workflow()
     entries = workflow.memory.entries
     known: dict[str, Callable[[], Iterable[str]]] = {
@@ -222,8 +222,13 @@ def names_of(what: str, given: Mapping[str, Any], begun: str) -> Iterable[str]:
     }
     if what in known:
         return known[what]()
+    given = command.params
     who = As(given.get("agent"), given.get("user"), given.get("level"), given.get("run"), None)
     with reading_entries(who) as (memory, session):
+        if what == "undo":
+            return [gone.cause for gone in memory.entries.deleted(session).entries]
+        if command.info_name == "restore":
+            return [gone.found.key for gone in memory.entries.deleted(session).entries]
         return [found.key for found in memory.entries.list(session, prefix=begun or None, limit=MAX_PAGE).memories]
 
 

@@ -36,6 +36,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         session = memory.session("idle", level="INTERNAL")
         memory.entries.save_many(session, [{"key": key, "content": f"text {key}"} for key in HOSTILE])
         public = memory.session("idle", level="PUBLIC")
+        memory.entries.save(public, "gone/one", "tea")
+        memory.entries.delete(public, "gone/one")
         memory.entries.save_many(public, [{"key": f"same{n}", "content": "the same"} for n in range(2)])
         memory.entries.apply(public, memory.entries.plan(public, share=0.05))
     program = folder / "memfiles"
@@ -75,6 +77,8 @@ def offered(line: str, *, shell: str = "bash") -> list[str]:
         (f"{DESK} --user eve o", []),
         ("entries list --user ", ["ada", "bob"]),
         ("users forget a", ["ada"]),
+        ("entries restore --agent idle --level PUBLIC gone", ["gone/one"]),
+        ("entries get --agent idle --level PUBLIC gone", []),
         ("entries get --agent idle --level INTERNAL idle", ["idle/one"]),
         ("-w workflow.yaml read n", ["notes"]),
         ("-w none.yaml read n", []),
@@ -98,6 +102,16 @@ def test_no_name_is_offered_that_a_shell_would_run(project: Path, monkeypatch: p
     shown = offered("entries get --agent idle --level INTERNAL ")
 
     assert {"plain,idle/one"} == {name for name in shown if "same" not in name}
+
+
+def test_the_plans_that_can_be_undone_are_offered(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their ids."""
+    monkeypatch.chdir(project)
+    (found,) = offered("entries consolidate --agent idle --level PUBLIC --undo plan")
+
+    assert (
+        0 == run("entries", "consolidate", "--agent", "idle", "--level", "PUBLIC", "--undo", found.split(",")[1]).code
+    )
 
 
 def test_the_other_shells_get_the_same(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

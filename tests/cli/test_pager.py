@@ -36,6 +36,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         memory.manager.append("notes-1", "".join(f"+ tea {number}\n" for number in range(LINES)))
         memory.manager.append("small-1", "- one line of many\n" * 40_000)
         session = memory.session("desk")
+        for number in range(50):
+            memory.entries.save(session, "long", "".join(f"{number} {line}\n" for line in range(50)))
         memory.entries.save_many(session, [{"key": f"k{number}", "content": "green tea"} for number in range(50)])
     return folder
 
@@ -78,6 +80,7 @@ def at_terminal(
 COMMANDS = [
     *(["read", "notes"], ["log", "notes"], ["diff", "notes", "1"]),
     ["entries", "search", "tea", "-n", "50", "--agent", "desk"],
+    *(["entries", name, "long", "--agent", "desk"] for name in ("log", "diff")),
 ]
 
 

@@ -167,7 +167,8 @@ def log_command(key: str, max_count: int | None, who: As) -> None:
         return
     headers = ("REVISION", "AT", "CHANGE", "BYTES", "BY", "ABOUT")
     rows = ((it.revision or "", it.at, it.op, _grown(it), author(it.by), _about(it)) for it in log.changes)
-    output.table(headers, rows, numeric=("REVISION",))
+    with output.paged():
+        output.table(headers, rows, numeric=("REVISION",))
     made = {"made of": log.made_of, "made into": log.made_into}
     for what, keys in made.items():
         if keys:
@@ -210,7 +211,8 @@ def diff_command(key: str, from_revision: int | None, to_revision: int | None, w
     shown = {"key": log.found.key, "id": log.found.id, "from_revision": since, "to_revision": to, "diff": text}
     if output.as_json(shown):
         return
-    output.diff(text)
+    with output.paged():
+        output.diff(text)
     if not text:
         output.note(output.one_line(f"{log.found.key}: revisions {since} and {to} have the same content"))
 
