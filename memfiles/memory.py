@@ -118,9 +118,10 @@ def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
 def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], object] = _log.warning) -> Memory:
     """Open the memory for reading only: ``report`` is the plan of a restore, ``sync.status()`` is read from disk.
 
-    No record changes. Acknowledged changes of a dead process are recovered first; ``warn`` is called if the disk
-    refuses that. Entries open at their first use, which makes missing state folders and updates the derived index.
-    ``manager`` answers ``plan`` and ``view`` only. With ``ask_mirror`` the report asks the mirror for missing files.
+    No record changes; an export, and reads if the workflow says so, are in the audit. Acknowledged changes of a dead
+    process are recovered first; ``warn`` is called if the disk refuses that. Entries open at their first use, which
+    makes missing state folders and updates the derived index. ``manager`` answers ``plan`` and ``view`` only. With
+    ``ask_mirror`` the report asks the mirror for missing files.
     """
     manager = _make_manager(workflow, mirror=open_mirror_of(workflow) if ask_mirror else None, ledger=None)
     try:
@@ -130,10 +131,11 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
     report = manager.plan(workflow)
     cleanup = ExitStack()
     store = cleanup.enter_context(ExitStack())  # closed after the entries
-    entries = LazyEntries(workflow, partial(_open_to_read, workflow, store))
+    log = AuditLog(workflow.directory, reads=workflow.memory.audit.reads)
+    entries = LazyEntries(workflow, partial(_open_to_read, workflow, store, log))
     cleanup.callback(entries.close)
     sync = NullSync(partial(status_on_disk, workflow), kept=Conflicts(workflow.directory))
-    return Memory(workflow, manager=manager, report=report, sync=sync, entries=entries, cleanup=cleanup)
+    return Memory(workflow, manager=manager, report=report, sync=sync, entries=entries, audit=log, cleanup=cleanup)
 
 
 def open_mirror_of(workflow: Workflow, *, given: Mirror | None = None, notes_refusals: bool = False) -> Mirror | None:
@@ -385,14 +387,14 @@ def _rewrite(manager: MemoryManager, entries: LazyEntries, record: Record | Entr
     return opened.update(operator, record.key, content=text, expected_revision=record.revision).revision
 
 
-def _open_to_read(workflow: Workflow, cleanup: ExitStack) -> Entries:
+def _open_to_read(workflow: Workflow, cleanup: ExitStack, log: AuditLog) -> Entries:
     """The entries of the memory directory; where there is none, of an empty temporary one, as none may be made."""
     directory = workflow.directory
-    if not directory.is_dir():
+    if not (is_there := directory.is_dir()):
         directory = Path(cleanup.enter_context(TemporaryDirectory(prefix="memfiles-")))
     store = Store(directory, now=utc_now, durability=workflow.memory.durability)
     cleanup.callback(store.close)
-    return assembled(workflow, store, Subscribers())
+    return assembled(workflow, store, Subscribers(), audit=log if is_there else None)
 
 
 def _counted(mirror: Mirror | None, progress: Progress | None) -> Mirror | None:

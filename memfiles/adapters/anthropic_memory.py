@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from memfiles.adapters.agent_calls import needs
 from memfiles.adapters.shapes.memory_tool import MemoryCommands
 from memfiles.errors import MemfilesError
-from memfiles.tools.worker_calls import run_in_worker, without_context
+from memfiles.tools.worker_calls import checked_source, run_in_worker, without_context
 
 with needs("Anthropic's memory tool needs an extra: pip install 'memfiles[anthropic]'"):
     from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
@@ -36,7 +36,7 @@ class MemoryTool(BetaAbstractMemoryTool):
         cache_control: beta.BetaCacheControlEphemeralParam | None = None,
     ) -> None:
         super().__init__(cache_control=cache_control)
-        self._session = session
+        self._session = checked_source(session)
 
     def call(self, input: object) -> BetaFunctionToolResultType:
         """Carry out a model's command; a refusal of the memory is a ``ToolError``."""

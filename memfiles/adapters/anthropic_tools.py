@@ -16,7 +16,7 @@ from memfiles.adapters import agent_calls
 from memfiles.adapters.agent_calls import needs
 from memfiles.errors import MemfilesError
 from memfiles.records.entry import RECALL_BYTES
-from memfiles.tools.worker_calls import run_in_worker, without_context
+from memfiles.tools.worker_calls import checked_source, run_in_worker, without_context
 
 with needs("Anthropic's tool runner needs an extra: pip install 'memfiles[anthropic]'"):
     from anthropic.lib.tools import BetaAsyncBuiltinFunctionTool, BetaBuiltinFunctionTool, ToolError
@@ -43,7 +43,7 @@ def tools(
     ``inline-tools-2026-09-15``). ``dialects.Dialect`` explains ``strict`` and ``examples``. ``InvalidArgument`` if the
     session is closed.
     """
-    shapes = without_context(session).tools("anthropic", strict=strict, examples=examples)
+    shapes = without_context(checked_source(session)).tools("anthropic", strict=strict, examples=examples)
     return [SessionTool(session, shape) for shape in shapes]
 
 
@@ -80,7 +80,7 @@ class SessionTool(BetaBuiltinFunctionTool):
     """One tool of one session."""
 
     def __init__(self, session: Session | Callable[[], Session], shape: dict[str, Any]) -> None:
-        self._session = session
+        self._session = checked_source(session)
         self._shape = shape
 
     def to_dict(self) -> BetaToolUnionParam:

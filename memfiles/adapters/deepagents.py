@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from memfiles.adapters.agent_calls import errors_as, needs
 from memfiles.adapters.shapes.folder import MemoryFolder
 from memfiles.errors import FileNotDeclared, LevelDenied, MemfilesError, ReadOnly
-from memfiles.tools.worker_calls import run_in_worker
+from memfiles.tools.worker_calls import checked_source, run_in_worker
 
 with needs("the backend for deepagents needs an extra: pip install 'memfiles[deepagents]'"):
     from deepagents.backends import protocol, utils
@@ -42,7 +42,7 @@ class MemfilesBackend(protocol.BackendProtocol):
     """
 
     def __init__(self, session: SessionSource[Any]) -> None:
-        self._session = session
+        self._session = checked_source(session)
 
     @property
     def _folder(self) -> MemoryFolder:

@@ -15,7 +15,7 @@ from memfiles.records.entry import RECALL_BYTES
 from memfiles.tools.dialects import null_for_not_given
 from memfiles.tools.profiles import every_tool
 from memfiles.tools.session import Session
-from memfiles.tools.worker_calls import call_in, run_in_worker, session_of
+from memfiles.tools.worker_calls import call_in, checked_source, run_in_worker, session_of
 
 with needs("agents of LangGraph need an extra: pip install 'memfiles[langgraph]'"):
     from langchain.agents.middleware import AgentMiddleware
@@ -43,7 +43,7 @@ class LangChainSessionTool(BaseTool):
     def __init__(self, definition: ToolDefinition, session: SessionSource[Any]) -> None:
         shown = {"description": definition.description, "args_schema": null_for_not_given(definition.parameters)}
         super().__init__(name=definition.name, **shown)
-        self._session = session
+        self._session = checked_source(session)
 
     @property
     def func(self) -> Callable[..., Any]:
@@ -95,7 +95,7 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def __init__(self, session: SessionSource[Any], *, recall_bytes: int | None = None) -> None:
         super().__init__()
-        self._session = session
+        self._session = checked_source(session)
         self._recall_bytes = recall_bytes
         self.tools = tools(session)
 
@@ -149,7 +149,7 @@ class RecallMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def __init__(self, session: SessionSource[Any], *, budget_bytes: int = RECALL_BYTES) -> None:
         super().__init__()
-        self._session = session
+        self._session = checked_source(session)
         self._budget_bytes = budget_bytes
 
     def wrap_model_call(

@@ -15,7 +15,7 @@ from memfiles.adapters.shapes.items import Item, ItemChange, Items, begins_with,
 from memfiles.entries.drafts import MAX_TTL_SECONDS
 from memfiles.errors import InvalidArgument
 from memfiles.tools.session import Session
-from memfiles.tools.worker_calls import run_in_worker, session_of
+from memfiles.tools.worker_calls import checked_source, run_in_worker, session_of
 
 with needs("LangGraph's store needs an extra: pip install 'memfiles[langgraph]'"):
     from langgraph.runtime import Runtime, get_runtime
@@ -54,7 +54,7 @@ class MemfilesStore(base.BaseStore):
         ttl: base.TTLConfig | None = None,
     ) -> None:
         self.ttl_config = _checked_ttl(ttl)
-        self._session = session
+        self._session = checked_source(session)
         self._category = category
         if isinstance(session, Session):
             self._items()

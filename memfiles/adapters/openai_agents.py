@@ -28,7 +28,7 @@ from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.dialects import render
 from memfiles.tools.profiles import every_tool, with_any_file
 from memfiles.tools.session import Session
-from memfiles.tools.worker_calls import awaited_call_in, run_in_worker
+from memfiles.tools.worker_calls import awaited_call_in, checked_source, run_in_worker
 
 with needs("the OpenAI Agents SDK needs an extra: pip install 'memfiles[openai-agents]'"):
     from agents import Agent, FunctionTool, RunContextWrapper
@@ -74,6 +74,7 @@ def instructions(
 
     ``budget_bytes=0`` leaves out the entries, for a run with ``recall_filter``; see ``Session.system_prompt``.
     """
+    checked_source(session)
 
     async def rendered(context: RunContextWrapper[Any], _: Agent[Any]) -> str:
         memory = NO_MEMORY
@@ -94,6 +95,7 @@ def recall_filter(
     the conversation (``conversation_id``, ``previous_response_id``), it keeps that message, too. ``session`` may be a
     function from the run's context to its session.
     """
+    checked_source(session)
 
     def asked(data: ModelInputData, found: Session) -> list[TResponseInputItem]:
         return with_recall(
@@ -118,7 +120,7 @@ class _CallQueue:
     """Carries out the calls of one run one by one: the SDK starts those of a turn at once, in order."""
 
     def __init__(self, session: SessionSource[RunContextWrapper[Any]]) -> None:
-        self._session = session
+        self._session = checked_source(session)
         self._in_turn: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     async def make(self, name: str, context: ToolContext[Any], sent: str) -> str:
@@ -145,7 +147,7 @@ class _FollowingTool:
     def __init__(
         self, session: SessionSource[RunContextWrapper[Any]], definition: ToolDefinition, calls: _CallQueue
     ) -> None:
-        self._session = session
+        self._session = checked_source(session)
         self._decided: WeakKeyDictionary[RunContextWrapper[Any], tuple[object, bool]] = WeakKeyDictionary()
         self.tool = _tool(definition, calls, is_enabled=self._is_offered)
 

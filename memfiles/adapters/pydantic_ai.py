@@ -24,7 +24,7 @@ from memfiles.adapters.agent_calls import (
 )
 from memfiles.records.entry import RECALL_BYTES
 from memfiles.tools.dialects import null_for_not_given
-from memfiles.tools.worker_calls import awaited_call_in, run_in_worker
+from memfiles.tools.worker_calls import awaited_call_in, checked_source, run_in_worker
 
 with needs("memory for pydantic-ai needs an extra: pip install 'memfiles[pydantic-ai]'"):
     from pydantic_ai import (
@@ -65,7 +65,7 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
     """
 
     def __init__(self, session: SessionSource[RunContext[AgentDepsT]], *, id: str | None = None) -> None:
-        self._session = session
+        self._session = checked_source(session)
         self._id = id
         self._in_turn = asyncio.Lock()
 
@@ -116,6 +116,7 @@ def memory_instructions(
 
     ``budget_bytes=0`` leaves out the entries, for an agent with ``MemoryRecall``; see ``Session.system_prompt``.
     """
+    checked_source(session)
 
     async def memory(ctx: RunContext[AgentDepsT]) -> str:
         found = await session_if_known(session, ctx)
@@ -135,7 +136,7 @@ class MemoryRecall(AbstractCapability[AgentDepsT]):
     """
 
     def __init__(self, session: SessionSource[RunContext[AgentDepsT]], *, budget_bytes: int = RECALL_BYTES) -> None:
-        self._session = session
+        self._session = checked_source(session)
         self._budget_bytes = budget_bytes
 
     async def before_model_request(

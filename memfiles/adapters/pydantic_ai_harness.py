@@ -23,7 +23,7 @@ from memfiles.adapters.shapes.notebook import (
 )
 from memfiles.errors import MemfilesError, RevisionConflict
 from memfiles.tools.session import Session
-from memfiles.tools.worker_calls import run_in_worker, session_of, without_context
+from memfiles.tools.worker_calls import checked_source, run_in_worker, session_of, without_context
 
 with needs(
     "a store for the memory of pydantic-ai's harness needs an extra: pip install 'memfiles[pydantic-ai-harness]'"
@@ -42,6 +42,7 @@ T = TypeVar("T")
 
 def session_stores(session: SessionSource[RunContext[Any]]) -> Callable[[RunContext[Any]], SessionStore]:
     """For ``Memory(store_resolver=session_stores(function))``: each operation is in the session of its run."""
+    checked_source(session)
     return lambda ctx: SessionStore(lambda: session_of(session, ctx))
 
 
@@ -54,7 +55,7 @@ class SessionStore:
 
     def __init__(self, session: Session | Callable[[], Session]) -> None:
         """``InvalidArgument`` if the workflow declares no entries; ``session_stores`` is for many users."""
-        self._session = session
+        self._session = checked_source(session)
         self._remembered: Remembered = {}
         if isinstance(session, Session):
             self._notebook()

@@ -33,10 +33,18 @@ THREADS = 32
 T = TypeVar("T")
 _log = logging.getLogger("memfiles")
 ContextT = TypeVar("ContextT")
+SourceT = TypeVar("SourceT")
 
 if TYPE_CHECKING:
     SessionSource: TypeAlias = Session | Callable[[ContextT], Session | Awaitable[Session]]
     """A session, or a function from a framework's context to the session of that context."""
+
+
+def checked_source(source: SourceT) -> SourceT:
+    """The session, or function that gives one, of an adapter; anything else is an ``InvalidArgument``."""
+    if not isinstance(source, Session) and not callable(source):
+        raise InvalidArgument(f"pass a session, or a function that gives one, not {type(source).__name__}")
+    return source
 
 
 async def run_in_worker(call: Callable[[], T]) -> T:

@@ -113,9 +113,11 @@ class KindSpec(Declared):
 class EntriesSpec(Declared):
     """The entries that agents save while they run. Agents have tools for entries only if this is declared."""
 
-    max_entries: PositiveCount = Field(1000, description="How many entries each agent keeps at each level.")
+    max_entries: PositiveCount = Field(
+        1000, description="How many entries each agent keeps for each user at each level."
+    )
     max_bytes: PositiveCount = Field(
-        1024 * 1024, description="How many bytes of entries each agent keeps at each level."
+        1024 * 1024, description="How many bytes of entries each agent keeps for each user at each level."
     )
     hydrate_bytes: PositiveCount = Field(
         256 * 1024, description="How many bytes of entries the model sees at the start of a run."

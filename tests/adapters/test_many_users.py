@@ -32,13 +32,14 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai_harness.memory import Memory as HarnessMemory
 
 import memfiles
-from memfiles.adapters import anthropic_tools, langgraph, openai_agents
+from memfiles.adapters import anthropic_tools, langgraph, openai_agents, pydantic_ai, pydantic_ai_harness
 from memfiles.adapters.anthropic_memory import MemoryTool
 from memfiles.adapters.deepagents import MemfilesBackend
 from memfiles.adapters.langgraph import MemfilesMiddleware
 from memfiles.adapters.langgraph_store import MemfilesStore
 from memfiles.adapters.pydantic_ai import MemoryToolset, memory_instructions
 from memfiles.adapters.pydantic_ai_harness import session_stores
+from memfiles.errors import InvalidArgument
 from memfiles.tools.session import Session
 from memfiles.workflow.fields import TOOL_NAMES
 from tests.support.workflows import opened
@@ -423,6 +424,22 @@ def test_an_agent_that_needs_a_user_says_so(memory: memfiles.Memory) -> None:
     tool = {each.name: each for each in langgraph.tools(lambda _: memory.session("support"))}["memory_list"]
 
     assert "name the user" in str(tool.invoke({}))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(MemoryTool, anthropic_tools.tools, MemfilesBackend),
+        *(MemfilesMiddleware, langgraph.RecallMiddleware, langgraph.tools, MemfilesStore),
+        *(openai_agents.tools, openai_agents.instructions, openai_agents.recall_filter),
+        *(pydantic_ai.MemoryToolset, pydantic_ai.memory_instructions, pydantic_ai.MemoryRecall),
+        *(pydantic_ai_harness.SessionStore, pydantic_ai_harness.session_stores),
+    ],
+)
+def test_what_gives_no_session_is_refused_at_once(memory: memfiles.Memory, make: Any) -> None:
+    """The memory in place of a session is an easy slip; an agent would run without memory."""
+    with pytest.raises(InvalidArgument, match="pass a session, or a function that gives one, not Memory"):
+        make(memory)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,18 @@ def test_what_is_shown(busy: Path, args: list[str], expected: list[str]) -> None
     assert expected == [" ".join(each) for each in told(*args)]
 
 
+def test_an_export_is_always_in_the_audit(busy: Path) -> None:
+    """Also one of a user, and reads if the workflow says so: these commands change no record."""
+    run("export", "all.jsonl", "--agent", "desk")
+    run("users", "export", "ada", "of-ada")
+    run("entries", "get", "plan/ada", "--agent", "desk")
+    assert [("export-user", "ok"), ("export", "ok")] == told()[:2]
+
+    write_workflow(busy, WORKFLOW.replace("agents:", "  entries: {}\n  audit: {reads: true}\nagents:"))
+    run("entries", "get", "plan/ada", "--agent", "desk")
+    assert "get ok" == " ".join(told()[0])
+
+
 def test_who_acted_is_shown(busy: Path) -> None:
     """In the audit, the log of the file, and for an agent's change together with the agent."""
     shown = run("audit")

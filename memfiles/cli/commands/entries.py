@@ -14,7 +14,7 @@ from memfiles.cli.commands.entries_read import entries_command
 from memfiles.cli.commands.write import CALL_ID, TextCommand, expected_revision, fail_until_pushed, given_text
 from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, load_workflow, mirrored, reading_entries
 from memfiles.cli.options import command, current, options, usage_error
-from memfiles.entries.consolidation.plan import Plan
+from memfiles.entries.consolidation.plan import Plan, Step
 from memfiles.entries.drafts import Saved
 from memfiles.entries.forget import Forgotten
 from memfiles.entries.purge import Purged
@@ -331,14 +331,21 @@ def consolidate_command(apply_it: bool, undo: str | None, who: As) -> None:
     output.note(f"{'applied' if undo is None else 'undone'}: {hidden} hidden, {shown} shown again{how}")
 
 
+def _keys(step: Step) -> str:
+    """The keys that a step hides, the first of many."""
+    keys = [each.key for each in step.retired]
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return ", ".join(keys[:3]) + more
+
+
 def _show_plan(plan: Plan) -> None:
     """Print the steps of a plan, least destructive first."""
     before, after = (f"{output.entries(it.entries)}, {it.size_bytes} bytes" for it in (plan.before, plan.after))
     if not plan.steps:
         output.note(f"nothing to do: {before} at level {plan.level} are within the budget")
         return
-    rows = ((it.action.replace("_", " "), len(it.retired), it.freed.size_bytes, it.why) for it in plan.steps)
-    output.table(("STEP", "HIDES", "FREES", "WHY"), rows, numeric=("HIDES", "FREES"))
+    rows = ((it.action.replace("_", " "), _keys(it), it.freed.size_bytes, it.why) for it in plan.steps)
+    output.table(("STEP", "HIDES", "FREES", "WHY"), rows, numeric=("FREES",))
     output.note(f"{before} would become {after}; use --apply to do it")
     if not plan.is_enough:
         output.warn("that is still over the budget")

@@ -324,19 +324,21 @@ class _Seen:
 
     def look(self, conversation: Mapping[str, Any]) -> None:
         """Take note of one conversation."""
-        changed = _seconds(conversation.get("update_time")) or _seconds(conversation.get("create_time"))
+        begun = _seconds(conversation.get("create_time"))
+        changed = _seconds(conversation.get("update_time")) or begun
         for node in conversation["mapping"].values():
             message = node.get("message") if isinstance(node, dict) else None
             content = message.get("content") if isinstance(message, dict) else None
             if not isinstance(message, dict) or not isinstance(content, dict):
                 continue
-            at = _seconds(message.get("create_time")) or changed
+            at = _seconds(message.get("create_time"))
+            shown = at or begun or changed  # what is saved later in the conversation is newer
             for field, (_, newest) in self.newest.items():
-                if changed > newest and (text := _context(field, message, content)):
-                    self.newest[field] = text, changed
+                if shown > newest and (text := _context(field, message, content)):
+                    self.newest[field] = text, shown
             parts = content.get("parts")
             if message.get("recipient") == "bio" and isinstance(parts, list):
-                self.saved += [(at, part.strip()) for part in parts if _text(part)]
+                self.saved += [(at or changed, part.strip()) for part in parts if _text(part)]
 
 
 def _context(field: str, message: Mapping[str, Any], content: Mapping[str, Any]) -> str:

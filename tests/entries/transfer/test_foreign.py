@@ -222,6 +222,17 @@ def test_chatgpt() -> None:
     ] == told(SAMPLES / "chatgpt")
 
 
+@pytest.mark.parametrize("changed", [1, 3])
+def test_what_chatgpt_saved_after_its_newest_list(tmp_path: Path, changed: int) -> None:
+    """Also in the conversation that has the list, whenever that went on."""
+    listed = {"create_time": 1, "content": {"model_set_context": "1. [2026-01-01]. Likes tea."}}
+    saved = {"create_time": 2, "recipient": "bio", "content": {"parts": ["Likes dogs."]}}
+    talk = {"update_time": changed, "mapping": {"a": {"message": listed}, "b": {"message": saved}}}
+    (tmp_path / "conversations.json").write_text(json.dumps([talk]))
+
+    assert ["Likes tea.", "Likes dogs."] == [it.content for it in read(tmp_path / "conversations.json").documents]
+
+
 def test_chatgpts_list_of_memories(tmp_path: Path) -> None:
     """Where an export has one it is read; what was switched off stays off."""
     memories = [{"content": "Likes tea.", "enabled": True, "updated_at": "2026-01-01T00:00:00Z"}, "Likes dogs.",
