@@ -18,9 +18,10 @@ from weakref import WeakSet, WeakValueDictionary
 from memfiles.entries.callers import Operator, SessionProvenance
 from memfiles.entries.lazy import LazyEntries, assembled
 from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed, WorkflowError
-from memfiles.files.manager import MemoryFiles, MemoryManager
+from memfiles.files.manager import MemoryManager
 from memfiles.files.restore_report import RestoreReport
 from memfiles.records.entry import Entry
+from memfiles.records.keys import FILES
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.audit_reader import AuditTrail
@@ -87,6 +88,7 @@ def open(
         assemble = partial(assemble, summariser=summariser)
         entries = _make_entries(workflow, partial(assemble, origin=manager.origin), replica=replica)
         cleanup.callback(entries.close)
+        manager.with_users(workflow.memory.files, lambda: entries.opened().users)
         kept = Conflicts(directory, rewrite=partial(_rewrite, manager, entries), audit=log)
         sync: Sync | NullSync = NullSync(kept=kept)
         if counted is not None and ledger is not None and replica is not None:
@@ -98,8 +100,8 @@ def open(
         if watch:
             from memfiles.storage.watcher import Watcher  # late: watchdog takes 55 ms to import
 
-            cleanup.callback(Watcher(MemoryFiles(manager)).close)
-            if entries.are_declared:
+            cleanup.callback(Watcher(manager.watched).close)
+            if entries.are_needed:
                 cleanup.callback(Watcher(entries.opened().files).close)
         cleanup.callback(sweep := partial(_sweep, workflow, entries))  # before the last push
         sweep()
@@ -134,6 +136,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
     log = AuditLog(workflow.directory, reads=workflow.memory.audit.reads)
     entries = LazyEntries(workflow, partial(_open_to_read, workflow, store, log))
     cleanup.callback(entries.close)
+    manager.with_users(workflow.memory.files, lambda: entries.opened().users)
     sync = NullSync(partial(status_on_disk, workflow), kept=Conflicts(workflow.directory))
     return Memory(workflow, manager=manager, report=report, sync=sync, entries=entries, audit=log, cleanup=cleanup)
 
@@ -223,7 +226,7 @@ class Memory:
         spec = self._agent(agent)
         levels = self.workflow.levels
         provenance = SessionProvenance(agent, run=run, channel=channel, thread=thread, actor=actor, user=user)
-        if user is not None and self._entries.are_declared:
+        if user is not None and self._entries.are_needed:
             provenance = replace(provenance, epoch=self._entries.opened().users.epoch_of(user))
         with self._closing:
             open_run = self._runs.setdefault((agent, user, run), OpenRun())
@@ -275,7 +278,7 @@ class Memory:
 
         For the operator: all levels, agents and users. ``since`` is as of ``audit``, ``every`` the length of a period.
         """
-        files = [self.manager.view(file, self.report[file.uid]).card for file in self.workflow.memory.files]
+        files = [self.manager.view(file, self.report[file.uid]).card for file in self.workflow.shared_files]
         counts = self._entries.opened().counts() if self._entries.are_declared else ()
         return oversight.stats(self.workflow, files, counts, since=since, every=every)
 
@@ -371,7 +374,7 @@ def _make_entries(workflow: Workflow, assemble: Callable[[], Entries], *, replic
         entries.when_opened(
             lambda opened: replica.with_entries(opened.repository, release_forgotten=opened.release_forgotten)
         )
-    if entries.are_declared:
+    if entries.are_needed:
         entries.opened()
     return entries
 
@@ -380,6 +383,8 @@ def _rewrite(manager: MemoryManager, entries: LazyEntries, record: Record | Entr
     """Make ``text`` the content of this version of a record, as the operator of the directory; the new revision."""
     if isinstance(record, Record):
         return manager.replace(record.uid, text, expected_revision=record.revision, by=by).revision
+    if record.agent == FILES:
+        return manager.replace(record.key, text, expected_revision=record.revision, by=by, user=record.user).revision
     if record.retired is not None:
         raise EntryNotFound("the entry was deleted: restore it first")
     operator = Operator.of(record, by=by or Actor())

@@ -36,7 +36,7 @@ from memfiles.records.record import Actor
 from memfiles.sync.engine import Sync
 from memfiles.sync.status import NullSync, SyncStatus, kept_conflicts
 from memfiles.tools.session import Session
-from memfiles.workflow.workflow import Workflow
+from memfiles.workflow.workflow import MemoryFile, Workflow
 
 AUTHOR = "cli"
 PATIENCE_SECONDS = 5.0
@@ -46,6 +46,7 @@ USERS_MAX = 1000
 NAMED = 5  # files named in a message
 SESSION_LEVEL = click.option("--level", help="Session level.  [default: the agent's]")
 SESSION_USER = click.option("--user", metavar="NAME", help="The person whom the agent works for.")
+FILE_USER = click.option("--user", metavar="NAME", help="User whose file it is, of a file per user.")
 ACTOR = click.option("--actor", metavar="NAME", help="Who acts, a human or a program, recorded in the history.")
 _session_options = options(
     click.option("--agent", metavar="NAME", help="Agent whose entries to use.  [default: the only one declared]"),
@@ -69,9 +70,15 @@ class MemoryView:
     report: RestoreReport
     files: tuple[FileView, ...]
     sync: Sync | NullSync
+    user: str | None = None
 
-    def card(self, uid: str) -> FileCard:
-        """The card of a declared file, as the manager gives it."""
+    @property
+    def per_user(self) -> Mapping[str, MemoryFile]:
+        """As of the manager."""
+        return {file.uid: file for file in self.workflow.memory.files if file.per is not None}
+
+    def card(self, uid: str, *, user: object = None) -> FileCard:
+        """The card of a declared file, as the manager gives it; ``user`` is that of the view."""
         for file in self.files:
             if file.record.uid == uid:
                 return file.card
@@ -79,7 +86,7 @@ class MemoryView:
 
     def find(self, name: str) -> FileView:
         """The file of that name or uid; ``RecordCorrupt`` if its record cannot be read."""
-        uid = find_uid(self.workflow, name)
+        uid = find_uid(self.workflow, name, user=self.user)
         file = next(file for file in self.files if file.record.uid == uid)
         if file.report.status == "quarantined":
             raise RecordCorrupt(
@@ -119,13 +126,13 @@ def as_session(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def as_person(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the option ``--actor`` to a command that changes memory files as a person, and gets them as ``by``."""
+    """Add the options of a command that changes memory files as a person: ``--user`` and ``--actor`` (``by``)."""
 
     @wraps(function)
     def run(*args: Any, actor: str | None, **given: Any) -> None:
         function(*args, by=Actor(session=AUTHOR, actor=actor), **given)
 
-    return ACTOR(run)
+    return FILE_USER(ACTOR(run))
 
 
 def load_workflow() -> Workflow:
@@ -137,20 +144,23 @@ def load_workflow() -> Workflow:
     return load(path)
 
 
-def view() -> MemoryView:
-    """The memory as it is on disk, opened to read only."""
+def view(user: str | None = None) -> MemoryView:
+    """The memory as it is on disk, opened to read only, with the files of a ``user``."""
     workflow = load_workflow()
     with look(workflow, warn=output.warn) as memory:
-        report = memory.report
-        files = tuple(memory.manager.view(file, report[file.uid]) for file in workflow.memory.files)
-        return MemoryView(workflow, report, files, memory.sync)
+        manager, report = memory.manager, memory.report
+        files = [manager.view(file, report[file.uid]) for file in workflow.shared_files]
+        if user is not None and manager.users is not None and manager.per_user:
+            own = manager.users.of(user, manager.per_user)
+            files += [own.view(uid) for uid in manager.per_user]
+        return MemoryView(workflow, report, tuple(files), memory.sync, user)
 
 
 @contextmanager
-def writing(name: str) -> Iterator[tuple[Memory, str]]:
+def writing(name: str, user: str | None = None) -> Iterator[tuple[Memory, str]]:
     """Open the memory to change the file of that name or uid, and find its uid; a wrong name touches nothing."""
     workflow = load_workflow()
-    uid = find_uid(workflow, name)
+    uid = find_uid(workflow, name, user=user)
     with mirrored(workflow) as memory:
         yield memory, uid
 
@@ -197,12 +207,17 @@ def restored(workflow: Workflow) -> Iterator[Memory]:
             memory.sync.close(timeout=0)  # the transfers have had their time, or something failed
 
 
-def find_uid(workflow: Workflow, name: str) -> str:
-    """The uid of the declared file with this name or uid."""
+def find_uid(workflow: Workflow, name: str, *, user: str | None = None) -> str:
+    """The uid of the declared file with this name or uid; a ``user`` is needed for one per user, and for no other."""
     files = workflow.memory.files
-    known = {file.uid: file.uid for file in files} | {file.name: file.uid for file in files}  # a name comes first
+    known = {file.uid: file for file in files} | {file.name: file for file in files}  # a name comes first
     if name in known:
-        return known[name]
+        if (known[name].per is None) != (user is None):
+            raise usage_error(
+                f"{name} is kept for each user; add --user NAME" if user is None
+                else f"{name} is one file for all users; leave out --user"
+            )  # fmt: skip
+        return known[name].uid
     names = [file.name for file in files]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"declared: {', '.join(names) or 'none'}"
@@ -372,7 +387,7 @@ def pending_in(status: SyncStatus, *, workflow: Workflow) -> str:
 
 
 def name_of(workflow: Workflow, path: str) -> str:
-    """The name of the file whose record is at ``path``."""
+    """The name of the file whose record is at ``path``; of a user's, and of an entry, the path."""
     uid = uid_of(path)
     return next((file.name for file in workflow.memory.files if file.uid == uid), path)
 

@@ -33,11 +33,15 @@ _log = logging.getLogger("memfiles")
 
 
 class LazyEntries:
-    """The entries of one open memory. Threads may share it. ``are_declared``: the workflow gives its agents entries."""
+    """The entries of one open memory. Threads may share it. ``are_declared``: the workflow gives its agents entries.
+
+    ``are_needed``: that, or it declares memory files per user, whose records are kept with the entries.
+    """
 
     def __init__(self, workflow: Workflow, assemble: Callable[[], Entries]) -> None:
         """``assemble`` is called when the entries are opened; see ``assembled``."""
         self.are_declared = workflow.memory.entries is not None
+        self.are_needed = self.are_declared or workflow.shared_files != workflow.memory.files
         self._assemble = assemble
         self._on_open: list[Callable[[Entries], object]] = []
         self._entries: Entries | None = None

@@ -18,13 +18,13 @@ from typing import Any
 
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.forget import Forgetter, Forgotten
-from memfiles.entries.reader import EntryDatabase, entry_at
+from memfiles.entries.reader import EntryDatabase, EntryRepository, entry_at
 from memfiles.entries.transfer import formats
 from memfiles.entries.transfer.exchange import document_of, write_file
 from memfiles.errors import StorageFailed
 from memfiles.index import database
 from memfiles.records.entry import Entry
-from memfiles.records.keys import agent_folder, check_switch, check_user, id_path, next_epoch, user_hash
+from memfiles.records.keys import FILES, agent_folder, check_switch, check_user, id_path, next_epoch, user_hash
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.records.record import Actor, Stamp
 from memfiles.storage.events import AuditEvent, AuditLog, Progress, reported
@@ -34,13 +34,17 @@ _OWNER = "@users"  # no agent can have this name: no session sees the tombstone 
 
 @dataclass(frozen=True, slots=True)
 class UserSummary:
-    """What is kept for one user: by which agents, the number and bytes of visible entries, and the last change."""
+    """What is kept for one user: by which agents, the number and bytes of visible entries, and the last change.
+
+    ``files`` is the number of memory files of the user's own, whose bytes count as well.
+    """
 
     user: str
     agents: tuple[str, ...]
     entries: int
     size_bytes: int
     updated_at: str
+    files: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
@@ -68,6 +72,15 @@ class Users:
         self._forgetter = forgetter
         self._audit = audit
 
+    @property
+    def repository(self) -> EntryRepository:
+        """The records of all users, and all entries."""
+        return self._db.repository
+
+    def release(self, paths: Sequence[str]) -> None:
+        """Remove the earlier content of these records from all that is derived from them; errors as of ``forget``."""
+        self._forgetter.release(paths)
+
     def epoch_of(self, user: str) -> str:
         """The epoch of a user now: the one before the first forget, or another one after each."""
         epoch = user_hash(user)
@@ -88,18 +101,24 @@ class Users:
     def export(self, user: str, target: str | os.PathLike[str], *, progress: Progress | None = None) -> UserExport:
         """Write all that is kept for a user to a folder: one JSON Lines file for each agent, readable by ``import``.
 
-        Entries that the user's sessions saved for others are in files of their own. Deleted entries are left out.
-        ``progress(done, total)`` is called for each entry. ``StorageFailed`` if the folder cannot be written.
+        Entries that the user's sessions saved for others are in files of their own, and the user's memory files are
+        copied, named by their uids with ``.md``. Deleted entries are left out. ``progress(done, total)`` is called for
+        each entry. ``StorageFailed`` if the folder cannot be written.
         """
         entries = [entry for entry in self._entries_of(check_user(user), progress) if self._db.is_live(entry)]
         files: dict[str, list[Entry]] = defaultdict(list)
         for entry in entries:
-            files[agent_folder(entry.agent) + (".jsonl" if entry.user else ".shared.jsonl")].append(entry)
+            name = agent_folder(entry.agent) + (".jsonl" if entry.user else ".shared.jsonl")
+            files[f"{entry.key}.md" if entry.agent == FILES else name].append(entry)
         folder = Path(target)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name, held in files.items():
-                lines = (formats.render_line(document_of(entry)) for entry in sorted(held, key=lambda it: it.key))
+                held.sort(key=lambda entry: entry.key)
+                lines = (
+                    entry.text.content_bytes if entry.agent == FILES else formats.render_line(document_of(entry))
+                    for entry in held
+                )
                 write_file(folder / name, b"".join(lines))
         except OSError as error:
             raise StorageFailed(f"{folder} cannot be written: {error.strerror}") from error
@@ -165,12 +184,14 @@ class Users:
 
 def _summary(user: str, held: Sequence[tuple[str, database.UserTally]]) -> UserSummary:
     tallies = [tally for _, tally in held]
+    files = sum(tally.entries for agent, tally in held if agent == FILES)
     return UserSummary(
         user,
-        tuple(sorted({agent for agent, _ in held})),
-        sum(tally.entries for tally in tallies),
+        tuple(sorted({agent for agent, _ in held if agent != FILES})),
+        sum(tally.entries for tally in tallies) - files,
         sum(tally.size_bytes for tally in tallies),
         max(tally.updated_at for tally in tallies),
+        files,
     )
 
 

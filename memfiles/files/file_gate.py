@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+from weakref import ref
 
-from memfiles.errors import MirrorRefused
+from memfiles.errors import MemfilesError, MirrorRefused
+from memfiles.files.user_files import FilesOfUser
 from memfiles.records.file_changes import Decision, Redaction, new_part, with_warnings, without_credential
 from memfiles.records.history import contents, reverse
-from memfiles.records.keys import ENTRIES, WORKSPACE, record_path
-from memfiles.records.record import Change, Record, Stamp
+from memfiles.records.keys import ENTRIES, WORKSPACE, record_path, uid_of
+from memfiles.records.record import Actor, Change, Record, Stamp, stamp_of
 from memfiles.records.redactions import NONCE_BYTES, piece_of
-from memfiles.secrets.gate import Gated, LabelGate, Policy, Scanner, judge_change
+from memfiles.secrets.gate import Gated, LabelGate, Policy, Scanner, check_label, judge_change
 from memfiles.storage import quarantine
-from memfiles.storage.store import Store
 from memfiles.sync import ledger
 from memfiles.sync.mirror import Mirror, takes
+
+if TYPE_CHECKING:
+    from memfiles.files.manager import MemoryManager
+    from memfiles.storage.events import RecordChanged
 
 Given = Literal["part", "all", "nothing"]
 """What of a result its caller gave: the part that is new, all of it, or nothing: it was there before, so only warn."""
@@ -61,6 +66,26 @@ class FileGate:
             lost[path] = made.receipt.revision, (*lost.get(path, (0, ()))[1], *judged.lost)
         return replace(made, receipt=with_warnings(made.receipt, judged.warnings)) if judged.warnings else made
 
+    def stamp(self, by: Actor | None, call_id: str | None, expected_revision: int | None, *, at: str) -> Stamp:
+        """The stamp of a change; ``InvalidArgument`` or ``SecretRefused`` for labels that no history may hold."""
+        stamp = stamp_of(by, at=at, call_id=call_id, expected_revision=expected_revision)
+        who = stamp.by
+        check_label(who.actor, what="actor")
+        self.labels.check({"agent": who.agent, "run": who.session, "call_id": who.call, "actor": who.actor})
+        return stamp
+
+    def look_at_hand_edits(self, manager: MemoryManager) -> None:
+        """Warn of credentials that changes by hand bring, for as long as somebody holds the manager."""
+        known = ref(manager)
+
+        def look(event: RecordChanged) -> None:
+            manager = known() if event.op == "external" and uid_of(event.path) is not None else None
+            if manager is not None and event.origin == "external":
+                with suppress(MemfilesError):  # it is gone again
+                    manager.gate.look_at_hand_edit(manager.snapshot(event.uid), event.revision)
+
+        manager.subscribers.add(look, foreign_only=True)
+
     def look_at_hand_edit(self, record: Record, revision: int) -> None:
         """Warn of a credential that a change by hand brought to ``record`` at that revision."""
         for change, after in contents(record) if self.policy != "off" else ():
@@ -79,21 +104,27 @@ class FileGate:
         )
 
 
-def erase(store: Store, directory: Path, lost: Mapping[str, tuple[int, Sequence[str]]]) -> int:
-    """Remove texts that records lost (see ``Lost``) from everything else; returns how many kept copies held one.
+def erase(manager: MemoryManager, lost: Lost, records: object) -> int:
+    """Remove texts that ``records`` lost (see ``Lost``) from everything else; returns how many kept copies held one.
 
-    1. delete quarantined copies that hold one; 2. scrub the sync ledger; 3. scrub every process's journal.
+    1. delete quarantined copies that hold one; 2. scrub the sync ledger; 3. scrub every process's journal, and for the
+    file of a user the index of entries.
     """
     if not lost:
         return 0
-    removed = 0
+    store, removed = manager.store, 0
+    if isinstance(records, FilesOfUser):
+        lost = {records.path(uid_of(path) or ""): gone for path, gone in lost.items()}
     for path, (_, texts) in lost.items():
         pieces = [piece_of(text.encode(), known=(), nonce=os.urandom(NONCE_BYTES)) for text in texts]
         removed += quarantine.remove_copies(store.descriptor, path, holding=pieces)
     try:
-        ledger.scrub(directory, {path: revision for path, (revision, _) in lost.items()})
+        ledger.scrub(manager.directory, {path: revision for path, (revision, _) in lost.items()})
     finally:
-        store.scrub()
+        if isinstance(records, FilesOfUser):
+            records.files.opened().release(list(lost))
+        else:
+            store.scrub()
     return removed
 
 

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
-from weakref import ref
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.files import start_cache
@@ -22,23 +20,25 @@ from memfiles.files.file_gate import FileGate, Given, Lost, check_carried, erase
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport, declared_files, view_of
 from memfiles.files.restorer import Restorer, stored_record
 from memfiles.files.start_cache import CacheRow
+from memfiles.files.user_files import FilesOfUser, UserEpoch, UserFiles, UserRecords
 from memfiles.records import file_changes, history
 from memfiles.records.file_changes import Decision, FileCard, Receipt, Redaction, card_of
-from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
+from memfiles.records.keys import RECORD_SUFFIX, record_path
 from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.records.lineage import check_origin
-from memfiles.records.record import Actor, Change, Record, Stamp, check_text, stamp_of
+from memfiles.records.record import Actor, Change, Record, Stamp, check_text
 from memfiles.records.redactions import NONCE_BYTES
-from memfiles.secrets.gate import Policy, Scanner, check_label, check_policy
+from memfiles.secrets.gate import Policy, Scanner, check_policy
 from memfiles.storage import quarantine
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILE_KIND
-from memfiles.storage.repository import RecordRepository
+from memfiles.storage.repository import DeclaredFiles, RecordRepository
 from memfiles.storage.store import Durability, Store, needs_recovery, real_directory, record_paths
 from memfiles.sync.mirror import Mirror, Stored
 from memfiles.sync.replica import Replica
 from memfiles.workflow.workflow import MemoryFile, Workflow
 
+User = str | UserEpoch | None
 _log = logging.getLogger("memfiles")
 
 
@@ -46,6 +46,8 @@ class MemoryManager:
     """The memory files of one directory. Threads may share it; processes may share the directory.
 
     Every verb takes a file by its name or, if no file has that name, by its uid. ``gate`` judges every change.
+    A file ``per: user`` (``per_user``, by uid) also needs the ``user``, by name; ``users`` are their records, in an
+    open memory.
     ``hydrated`` are the mirror's objects of which the last restore made records, by path. ``origin`` is the id of a
     mirrored directory, known after the first restore; ``subscribers`` hear of every change.
     """
@@ -88,10 +90,17 @@ class MemoryManager:
         self._records: RecordRepository[Record] | None = None
         self._cached: dict[str, CacheRow] = {}
         self._uids: dict[str, str] = {}  # by name
+        self.per_user: Mapping[str, MemoryFile] = {}
+        self.users: UserFiles | None = None
 
     def plan(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:
         """The report of a ``restore``, without touching the disk or the live files."""
         return self._restorer().plan(self.directory, _declared(files))
+
+    def with_users(self, declared: Iterable[MemoryFile], records: Callable[[], UserRecords]) -> None:
+        """Give access to the files ``per: user`` among those declared; ``records`` is called when one is first used."""
+        self._know(declared)
+        self.users = UserFiles(records, self._lowest_level, self._now, at=self._now())
 
     def view(self, file: MemoryFile, report: FileReport) -> FileView:
         """A declared file as it is on disk, or as it would start, without touching the disk or the live set."""
@@ -107,6 +116,7 @@ class MemoryManager:
     def restore(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:
         """Make exactly these files live: local record over mirror copy over declared content. All or nothing.
 
+        Files ``per: user`` are checked, but have no record of their own: see ``users``.
         ``WorkflowError`` for contradictory declarations: then neither the disk nor the live files change.
         """
         declared = _declared(files)
@@ -116,11 +126,11 @@ class MemoryManager:
             self._records = RecordRepository(
                 store, FILE_KIND, now=self._now, subscribers=self.subscribers, origin=self.origin
             )
-            self._look_at_hand_edits()
+            self.gate.look_at_hand_edits(self)
         self._repair_files()
         restored = self._restorer().restore(self.store, declared)
         self._live.declare(restored.seen)
-        self._uids = {file.name: file.uid for file in declared}
+        self._know(declared)
         self.gate.allowed = {file.uid: file.secrets_allow for file in declared}
         self.hydrated = restored.hydrated
         self._cached = start_cache.update(self.store.descriptor, restored.cached, self._live)
@@ -135,17 +145,18 @@ class MemoryManager:
         """The uids of the live files, sorted."""
         return sorted(path.removesuffix(RECORD_SUFFIX) for path in (self._records.paths() if self._records else []))
 
-    def card(self, uid: str) -> FileCard:
+    def card(self, uid: str, *, user: User = None) -> FileCard:
         """Name, description, level, sizes in UTF-8 bytes and revision of a file, as it is now."""
-        return card_of(self.snapshot(uid))
+        return card_of(self.snapshot(uid, user=user))
 
-    def read(self, uid: str) -> str:
+    def read(self, uid: str, *, user: User = None) -> str:
         """The content of a file, as it is now. ``FileNotDeclared``, ``RecordCorrupt``."""
-        return self.snapshot(uid).content
+        return self.snapshot(uid, user=user).content
 
-    def snapshot(self, uid: str) -> Record:
+    def snapshot(self, uid: str, *, user: User = None) -> Record:
         """Content, revision and history of a file in one consistent view."""
-        return self._live.current(self._path(uid))
+        records, path = self._at(uid, user)
+        return records.current(path)
 
     def append(
         self,
@@ -155,6 +166,7 @@ class MemoryManager:
         expected_revision: int | None = None,
         call_id: str | None = None,
         by: Actor | None = None,
+        user: User = None,
     ) -> Receipt:
         """Put ``content`` at the very end, exactly as it is; durable on return.
 
@@ -162,15 +174,15 @@ class MemoryManager:
         changed. The same call repeated (same actor, ``call_id`` and text) returns the first receipt.
         """
         check_text(content)
-        stamp = self._stamp(by, call_id, expected_revision)
-        return self._change(uid, partial(file_changes.append, text=content), stamp)
+        stamp = self.gate.stamp(by, call_id, expected_revision, at=self._now())
+        return self._change(uid, partial(file_changes.append, text=content), stamp, user=user)
 
     def append_many(self, appends: Iterable[tuple[str, str]], *, by: Actor | None = None) -> list[Receipt]:
         """Append to several files, or several times to one, all or nothing, with one flush; receipts in order."""
-        wanted = [(self._path(uid), content) for uid, content in file_changes.checked_pairs(appends)]
+        wanted = [(self._at(uid, None)[1], content) for uid, content in file_changes.checked_pairs(appends)]
         for _, content in wanted:
             check_text(content)
-        stamp, lost = self._stamp(by, None, None), Lost()
+        stamp, lost = self.gate.stamp(by, None, None, at=self._now()), Lost()
 
         def decide(records: Mapping[str, Record | None]) -> tuple[list[Decision], list[Record]]:
             lost.clear()
@@ -181,7 +193,7 @@ class MemoryManager:
             return decisions, list(last.values())  # the last record of a file holds its earlier changes too
 
         decisions = self._live.change([path for path, _ in wanted], decide)
-        erase(self.store, self.directory, lost)
+        erase(self, lost, self._live)
         return [decision.receipt for decision in decisions]
 
     def edit(
@@ -193,6 +205,7 @@ class MemoryManager:
         expected_revision: int | None = None,
         call_id: str | None = None,
         by: Actor | None = None,
+        user: User = None,
     ) -> Receipt:
         """Replace the first occurrence of ``old``; the receipt says how many there were and at which line.
 
@@ -200,24 +213,32 @@ class MemoryManager:
         """
         check_text(old)
         check_text(new)
-        stamp = self._stamp(by, call_id, expected_revision)
-        return self._change(uid, partial(file_changes.edit, old=old, new=new), stamp)
+        stamp = self.gate.stamp(by, call_id, expected_revision, at=self._now())
+        return self._change(uid, partial(file_changes.edit, old=old, new=new), stamp, user=user)
 
     def replace(
-        self, uid: str, content: str, *, expected_revision: int | None = None, by: Actor | None = None
+        self,
+        uid: str,
+        content: str,
+        *,
+        expected_revision: int | None = None,
+        by: Actor | None = None,
+        user: User = None,
     ) -> Receipt:
         """Make ``content`` the whole content, recorded as the smallest edit that does it; errors as ``append``."""
         check_text(content)
-        stamp = self._stamp(by, None, expected_revision)
-        return self._change(uid, partial(file_changes.replace_content, content=content), stamp, given="all")
+        stamp = self.gate.stamp(by, None, expected_revision, at=self._now())
+        decide = partial(file_changes.replace_content, content=content)
+        return self._change(uid, decide, stamp, given="all", user=user)
 
-    def log(self, uid: str) -> list[Change]:
+    def log(self, uid: str, *, user: User = None) -> list[Change]:
         """The kept changes of a file, newest first."""
-        return list(reversed(self.snapshot(uid).history))
+        return list(reversed(self.snapshot(uid, user=user).history))
 
-    def diff(self, uid: str, from_revision: int, to_revision: int) -> str:
+    def diff(self, uid: str, from_revision: int, to_revision: int, *, user: User = None) -> str:
         """A unified diff between two revisions, empty when equal. ``RevisionUnknown`` beyond the history."""
-        return history.unified_diff(self.snapshot(uid), from_revision=from_revision, to_revision=to_revision)
+        record = self.snapshot(uid, user=user)
+        return history.unified_diff(record, from_revision=from_revision, to_revision=to_revision)
 
     def undo(
         self,
@@ -227,17 +248,25 @@ class MemoryManager:
         expected_revision: int | None = None,
         call_id: str | None = None,
         by: Actor | None = None,
+        user: User = None,
     ) -> Receipt:
         """Take back the last change, or go back to the content at ``to_revision``, as a new revision.
 
         Undoing an undo brings the change back. ``RevisionUnknown`` beyond the history; else as ``append``. A credential
         that comes back is a warning.
         """
-        stamp = self._stamp(by, call_id, expected_revision)
-        return self._change(uid, partial(file_changes.undo, to_revision=to_revision), stamp, given="nothing")
+        stamp = self.gate.stamp(by, call_id, expected_revision, at=self._now())
+        decide = partial(file_changes.undo, to_revision=to_revision)
+        return self._change(uid, decide, stamp, given="nothing", user=user)
 
     def redact(
-        self, uid: str, text: str, *, expected_revision: int | None = None, by: Actor | None = None
+        self,
+        uid: str,
+        text: str,
+        *,
+        expected_revision: int | None = None,
+        by: Actor | None = None,
+        user: User = None,
     ) -> Redaction:
         """Remove ``text`` from a file's content, its history, the journals and quarantined copies.
 
@@ -247,17 +276,16 @@ class MemoryManager:
         ``MirrorRefused``, once all that is done, if the mirror keeps content only: other machines do not hear of it.
         """
         check_text(text)
-        stamp = self._stamp(by, None, expected_revision)
-        path, nonce = self._path(uid), os.urandom(NONCE_BYTES)
+        stamp = self.gate.stamp(by, None, expected_revision, at=self._now())
+        (records, path), nonce = self._at(uid, user), os.urandom(NONCE_BYTES)
 
-        def decide(records: Mapping[str, Record | None]) -> tuple[Redaction, list[Record]]:
-            changed, redaction = file_changes.redact(_found(records[path]), stamp, text=text, nonce=nonce)
+        def decide(found: Mapping[str, Record | None]) -> tuple[Redaction, list[Record]]:
+            changed, redaction = file_changes.redact(_found(found[path]), stamp, text=text, nonce=nonce)
             return redaction, [changed] if changed is not None else []
 
-        self._live.notice(path, at_once=True)
-        redaction = self._live.change([path], decide)
-        lost = {path: (redaction.receipt.revision, (text,))}
-        removed = erase(self.store, self.directory, lost)
+        records.notice(path, at_once=True)
+        redaction = records.change([path], decide)
+        removed = erase(self, {record_path(redaction.receipt.uid): (redaction.receipt.revision, (text,))}, records)
         check_carried(redaction, mirror=self._mirror)
         return replace(redaction, copies_removed=removed)
 
@@ -266,7 +294,7 @@ class MemoryManager:
 
         False: someone may still be saving it; look again in a moment. ``RecordCorrupt`` if no good version is known.
         """
-        return self._live.notice(self._path(uid))
+        return self._live.notice(self._at(uid, None)[1])
 
     def subscribe(self, callback: Callable[[RecordChanged], None]) -> Callable[[], None]:
         """Call ``callback`` after every change, in the thread that made or noticed it; returns the function to stop."""
@@ -307,6 +335,11 @@ class MemoryManager:
         self.close()
 
     @property
+    def watched(self) -> DeclaredFiles:
+        """The live files, to be watched for changes by others."""
+        return DeclaredFiles(self._live)
+
+    @property
     def replica(self) -> Replica:
         """The live files, to be kept in sync with a mirror."""
         return Replica(self._live, now=self._now)
@@ -335,73 +368,43 @@ class MemoryManager:
                 _log.info("%s cannot be repaired: %s", path, error)
 
     def _change(
-        self, uid: str, decide: Callable[[Record, Stamp], Decision], stamp: Stamp, *, given: Given = "part"
+        self,
+        uid: str,
+        decide: Callable[[Record, Stamp], Decision],
+        stamp: Stamp,
+        *,
+        given: Given = "part",
+        user: User = None,
     ) -> Receipt:
-        path, lost = self._path(uid), Lost()
+        (records, path), lost = self._at(uid, user), Lost()
 
-        def run(records: Mapping[str, Record | None]) -> tuple[Receipt, list[Record]]:
+        def run(found: Mapping[str, Record | None]) -> tuple[Receipt, list[Record]]:
             lost.clear()
-            record = _found(records[path])
+            record = _found(found[path])
             decision = self.gate.judged(record, decide(record, stamp), stamp=stamp, lost=lost, given=given)
             return decision.receipt, [decision.record] if decision.record is not None else []
 
-        receipt = self._live.change([path], run)
-        erase(self.store, self.directory, lost)
+        receipt = records.change([path], run)
+        erase(self, lost, records)
         return receipt
 
-    def _path(self, name: str) -> str:
-        """Where the record of the file with this name or uid is; the repository refuses undeclared ones."""
+    def _know(self, declared: Iterable[MemoryFile]) -> None:
+        self._uids = {file.name: file.uid for file in declared}
+        self.per_user = {file.uid: file for file in declared if file.per is not None}
+
+    def _at(self, name: str, user: User) -> tuple[RecordRepository[Record] | FilesOfUser, str]:
+        """The records that have the file with this name or uid, and its path there; see ``RecordRepository``."""
         if not isinstance(name, str):
             raise FileNotDeclared(f"no memory file {str(name)[:80]!r} is declared")
-        return self._uids.get(name, name) + RECORD_SUFFIX
-
-    def _look_at_hand_edits(self) -> None:
-        """Have the gate look at changes by hand, for as long as somebody holds the manager."""
-        known = ref(self)
-
-        def look(event: RecordChanged) -> None:
-            manager = known() if event.op == "external" and uid_of(event.path) is not None else None
-            if manager is not None and event.origin == "external":
-                with suppress(MemfilesError):  # it is gone again
-                    manager.gate.look_at_hand_edit(manager.snapshot(event.uid), event.revision)
-
-        self.subscribers.add(look, foreign_only=True)
-
-    def _stamp(self, who: Actor | None, call_id: str | None, expected_revision: int | None) -> Stamp:
-        stamp = stamp_of(who, at=self._now(), call_id=call_id, expected_revision=expected_revision)
-        by = stamp.by
-        check_label(by.actor, what="actor")
-        self.gate.labels.check({"agent": by.agent, "run": by.session, "call_id": by.call, "actor": by.actor})
-        return stamp
-
-
-class MemoryFiles:
-    """The declared files of a restored manager, for the watcher; see ``Watched``."""
-
-    is_deep = False
-    what = "record"
-
-    def __init__(self, manager: MemoryManager) -> None:
-        self._manager = manager
-
-    def folder(self) -> Path:
-        """See ``Watched``; ``InvalidArgument`` before the first restore."""
-        folder = self._manager.directory
-        if not folder.is_dir():
-            raise InvalidArgument(f"there is no memory directory {folder} to watch: call restore first")
-        return folder
-
-    def record_at(self, path: str) -> str | None:
-        """See ``Watched``."""
-        return uid_of(path)
-
-    def look(self, record: str) -> bool:
-        """See ``Watched``."""
-        return self._manager.notice(record)
-
-    def suspects(self) -> Iterable[str]:
-        """See ``Watched``: all of them."""
-        return self._manager.uids()
+        uid = self._uids.get(name, name)
+        if uid in self.per_user:
+            if user is None or self.users is None:
+                raise InvalidArgument(f"{name} is kept for each user: name the user of a memory that is open")
+            return (files := self.users.of(user, self.per_user)), files.path(uid)
+        if user is not None:
+            self._live.current(uid + RECORD_SUFFIX)
+            raise InvalidArgument(f"{name} is one file for all users: leave out the user")
+        return self._live, uid + RECORD_SUFFIX
 
 
 def _declared(files: Workflow | Iterable[MemoryFile]) -> list[MemoryFile]:

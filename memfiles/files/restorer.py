@@ -85,6 +85,7 @@ class Restorer:
 
     def plan(self, directory: Path, files: Sequence[MemoryFile]) -> RestoreReport:
         """The report that ``restore`` would give; nothing is created or changed, not even the directory."""
+        files = _of_all_users(files)
         try:
             with storage_failure(f"cannot look at the memory directory {directory}"):
                 descriptor = Descriptor.of_directory(directory)
@@ -101,7 +102,7 @@ class Restorer:
         1. examine every file; 2. fetch what is missing from the mirror; 3. under the locks of what is to be written,
         examine again whatever changed meanwhile; 4. quarantine broken files and commit.
         """
-        cached = start_cache.load(store.descriptor)
+        files, cached = _of_all_users(files), start_cache.load(store.descriptor)
         answers: dict[str, Answer] = {}  # of the mirror, which is asked at most once for each file
         examined = self._resolved(self._examine_all(store.descriptor, files, cached), answers)
         orphans = _orphans(store.descriptor, files)
@@ -281,6 +282,11 @@ def _orphans(directory: int, files: Sequence[MemoryFile]) -> tuple[str, ...]:
     with _examining():
         foreign = set(atomic.names(directory)).difference([f"{file.uid}.json" for file in files])
     return tuple(sorted(uid for name in foreign if (uid := uid_of(name)) is not None))
+
+
+def _of_all_users(files: Sequence[MemoryFile]) -> Sequence[MemoryFile]:
+    """Without those ``per: user``, which are made when a user comes."""
+    return [file for file in files if file.per is None]
 
 
 def _report(examined: Sequence[Examined], orphans: tuple[str, ...]) -> RestoreReport:

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from memfiles.index.text import fts
 from memfiles.records.entry import CORE, EPISODE, Entry, EntryState, Provenance, block_bytes
-from memfiles.records.keys import USERS
+from memfiles.records.keys import FILES, USERS
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
 from memfiles.storage.entry_folders import MASK
@@ -262,7 +262,7 @@ _COUNTS = f"""
                 - (SELECT coalesce(sum(entry.size), 0) FROM {_LIVE_AND_EXPIRED}) AS bytes,
             (SELECT count(*) FROM {_LIVE_AND_EXPIRED}) AS expired,
             coalesce(sum(count) FILTER (WHERE state <> 'live'), 0) AS retired
-        FROM part JOIN total ON total.part = part.id GROUP BY part.id
+        FROM part JOIN total ON total.part = part.id WHERE scope NOT LIKE '{FILES}%' GROUP BY part.id
     )
     SELECT iif(user_at, substr(scope, 1, user_at + {len(USERS)}), scope), level, iif(user_at, '', run),
         sum(entries), sum(bytes), sum(expired), sum(retired),

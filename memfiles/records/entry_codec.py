@@ -64,6 +64,7 @@ from memfiles.records.record import (
     read_record,
     refuse_foreign,
 )
+from memfiles.records.redactions import Piece
 
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 
@@ -108,13 +109,13 @@ class _OnDisk:
     reorganised: Reorganised | None = None
     history: tuple[Change, ...] = ()
     origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
+    redactions: tuple[Piece, ...] = ()
 
 
 _FACETS = tuple(each.name for each in fields(Entry) if each.name not in ("text", "given_id"))
 _ON_DISK = {each.name for each in fields(_OnDisk)} - {"format", "type"}
 _TEXT = [each.name for each in fields(Record) if each.name in _ON_DISK]
 _TEXT_SAME = {
-    "format": FORMAT,
     "name": TEXT_NAME,
     "description": "",
     "max_size_bytes": MAX_ENTRY_BYTES,
@@ -168,6 +169,7 @@ def encode_entry(entry: EntryRecord) -> bytes:
         b'"created_at":"%b"' % text.created_at.encode(),
         b'"updated_at":"%b"' % text.updated_at.encode(),
         *([b'"origins":' + to_json(dict(sorted(text.origins.items())))] if text.origins else []),
+        *([b'"redactions":[\n' + text.redactions_json + b"]"] if text.redactions else []),
         b'"history":[\n' + text.history_json + b"]}\n",
     ]
     return b",\n".join(lines)
@@ -254,6 +256,7 @@ def _as_entry(found: _OnDisk) -> EntryRecord:
     said = vars(found)
     text, entry = object.__new__(Record), object.__new__(Entry)  # a call of the class takes three times as long
     vars(text).update(_TEXT_SAME, **{name: said[name] for name in _TEXT})
+    vars(text)["format"] = FORMAT_2 if text.redactions else FORMAT
     vars(entry).update({name: said[name] for name in _FACETS}, text=text, given_id=found.id or "")
     if entry.given_id == entry.implied_id:
         vars(entry)["given_id"] = ""

@@ -25,6 +25,9 @@ TEMP_SUFFIX = ".tmp"
 SPARE_SUFFIX = ".spare.tmp"
 ENTRIES = "entries"
 WORKSPACE = "@workspace"
+FILES = "@files"
+"""The owner of the memory files that each user has a record of; no agent can have this name."""
+
 USERS = "users"
 """The folder, in that of an agent, that has a folder for each user."""
 
@@ -37,7 +40,7 @@ USER_MAX = 128
 ENTRY_UID_PATTERN = r"^[0-9a-f]{40}$"
 ENTRY_ID_PATTERN = r"^[0-9a-f]{32}([0-9a-f]{8})?$"
 ENTRY_PATH_PATTERN = (
-    r"^entries/((@workspace|[a-z0-9_=-]{1,160}(/users/[0-9a-f]{40})?)/([0-9a-f]{40})"
+    r"^entries/((@workspace|@files/users/[0-9a-f]{40}|[a-z0-9_=-]{1,160}(/users/[0-9a-f]{40})?)/([0-9a-f]{40})"
     r"|@ids/([0-9a-f]{32}([0-9a-f]{8})?))\.json$"
 )
 _USER_IN = re.compile(rf"(?:^|/){USERS}/([0-9a-f]{{40}})/")
@@ -128,8 +131,8 @@ def next_epoch(epoch: str) -> str:
 
 @lru_cache(maxsize=4096)
 def scope_folder(agent: str, user: str = "") -> str:
-    """The folder of the entries of an agent (or ``@workspace``), or of one of its users, given by the hash."""
-    folder = WORKSPACE if agent == WORKSPACE else agent_folder(agent)
+    """The folder of the entries of an agent (``@workspace``, ``@files``), or of one of its users, given by the hash."""
+    folder = agent if agent in (WORKSPACE, FILES) else agent_folder(agent)
     return f"{folder}/{USERS}/{user}" if user else folder
 
 
@@ -153,6 +156,18 @@ def _counted(*parts: str) -> bytes:
 def place_tag(folder: str, level: str, run: str = "") -> str:
     """What stands for a partition of entries in their histories: it names no agent, user or run."""
     return entry_uid(folder, level, "", run)[:16]
+
+
+@lru_cache(maxsize=4096)
+def user_file_path(user: str, uid: str) -> str:
+    """The path of a user's record of the memory file ``uid``, which is declared ``per: user``."""
+    folder = scope_folder(FILES, user_hash(user))
+    return entry_path(folder, entry_uid(folder, "", check_uid(uid)))
+
+
+def is_file_path(path: str) -> bool:
+    """Whether the record at ``path`` is a memory file, of all or of one user, and not an entry."""
+    return path.startswith(f"{ENTRIES}/{FILES}/") or entry_place(path) is None
 
 
 def entry_path(folder: str, uid: str) -> str:

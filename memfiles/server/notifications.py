@@ -25,7 +25,7 @@ from mcp.server import ServerRequestContext, subscriptions
 from mcp.shared.exceptions import MCPError
 
 from memfiles.errors import InvalidArgument, MemfilesError
-from memfiles.records.keys import entry_place
+from memfiles.records.keys import is_file_path
 from memfiles.server.resources import Address, parse_uri
 from memfiles.tools.arguments import shortened
 from memfiles.tools.session import Session
@@ -149,7 +149,7 @@ class ChangeNotifier:
 
     def _events(self, session: Session, change: RecordChanged, uris: Iterable[str]) -> list[ServerEvent]:
         """The events of a change, for clients with the view of the session."""
-        is_entry = entry_place(change.path) is not None
+        is_entry = not is_file_path(change.path)
         lists: list[ServerEvent] = []
         if not is_entry:  # a deploy may have moved a file to another level
             before, self._files[session] = self._files.get(session), _visible_files(session)
@@ -166,8 +166,9 @@ class ChangeNotifier:
 def _concerns(session: Session, change: RecordChanged, address: Address | None) -> bool:
     if address is None:
         return False
-    if entry_place(change.path) is None:
-        return address.kind == "file" and address.name in (change.name, change.uid)
+    if is_file_path(change.path):  # which the session sees
+        names = {name for it in session.files() if it.card.uid == change.uid for name in (it.card.name, it.card.uid)}
+        return address.kind == "file" and address.name in names | {change.name}
     if change.name or address.kind == "file":
         return address == Address("entry", change.name)
     return session.may_know(replace(change, name=address.name))  # a forgotten entry, whose key is gone too

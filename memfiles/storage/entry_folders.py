@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from memfiles.records.keys import ENTRIES, TEMP_PREFIX, USERS, entry_path, entry_place
+from memfiles.records.keys import ENTRIES, FILES, TEMP_PREFIX, USERS, entry_path, entry_place
 from memfiles.storage.atomic import Descriptor
 
 MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
@@ -20,7 +20,7 @@ _ANY_UID = "0" * 40
 def folder_times(directory: int, *, users: bool = True) -> dict[str, int]:
     """When each folder last changed that can hold entries by its name, in nanoseconds: of agents and their users."""
     found = dict(_times_in(directory, ""))
-    for agent in [*found] if users else ():
+    for agent in [*found, FILES] if users else ():
         found.update(_times_in(directory, f"{agent}/{USERS}/"))
     return found
 

@@ -17,7 +17,7 @@ from memfiles.records.declared_metadata import decode_file
 from memfiles.records.entry import MAX_ENTRY_BYTES, Entry
 from memfiles.records.entry_codec import decode_entry, encode_entry, read_entry
 from memfiles.records.file_changes import absorb
-from memfiles.records.keys import RECORD_SUFFIX, record_path
+from memfiles.records.keys import FILES, RECORD_SUFFIX, record_path
 from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import (
     NOBODY,
@@ -364,6 +364,8 @@ class _EntryKind:
         self, record: EntryRecord, origin: Origin, *, before: EntryRecord | None = None, warning: str | None = None
     ) -> RecordChanged:
         uid, revision, path, level = record.uid, record.revision, record.path, record.level
+        if record.agent == FILES and isinstance(record, Entry):
+            uid = record.key
         grown = _shown_bytes(record) - _shown_bytes(before)
         if isinstance(record, Entry):
             last = record.text.history[-1] if record.text.history else None

@@ -13,10 +13,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
-from memfiles.errors import FileNotDeclared, LockTimeout, MemfilesError, RecordCorrupt
-from memfiles.records.keys import RECORD_SUFFIX
+from memfiles.errors import FileNotDeclared, InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt
+from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
 from memfiles.records.marks import Mark
 from memfiles.storage.atomic import Signature
 from memfiles.storage.events import Origin, RecordChanged, Subscribers
@@ -329,6 +330,34 @@ class RecordRepository(Generic[R]):
         """The events of writing ``record`` over ``before``: first any earlier news of it."""
         own = [self._kind.event(record, origin, before=before.record)] if record is not before.record else []
         return [*news_of(self._kind, before), *own] if before.news is not None else own
+
+
+class DeclaredFiles:
+    """The files of the declared records of a repository, for the watcher; see ``storage.watcher.Watched``."""
+
+    is_deep = False
+    what = "record"
+
+    def __init__(self, repository: RecordRepository[Any]) -> None:
+        self._repository = repository
+
+    def folder(self) -> Path:
+        """See ``Watched``; ``InvalidArgument`` while it is gone."""
+        if not (folder := self._repository.store.directory).is_dir():
+            raise InvalidArgument(f"there is no memory directory {folder} to watch")
+        return folder
+
+    def record_at(self, path: str) -> str | None:
+        """See ``Watched``."""
+        return uid_of(path)
+
+    def look(self, record: str) -> bool:
+        """See ``Watched``."""
+        return self._repository.notice(record_path(record))
+
+    def suspects(self) -> Iterable[str]:
+        """See ``Watched``: all of them."""
+        return [path.removesuffix(RECORD_SUFFIX) for path in self._repository.paths()]
 
 
 def _bytes_of(seen: Observed[R] | None) -> int:

@@ -18,8 +18,9 @@ from weakref import WeakSet
 
 from memfiles.entries.callers import SessionProvenance
 from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.files.user_files import UserEpoch
 from memfiles.records.entry import RECALL_BYTES
-from memfiles.records.keys import entry_place, record_path, user_hash
+from memfiles.records.keys import is_file_path, record_path, user_file_path, user_hash
 from memfiles.records.levels import Levels
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import LABEL_BYTES_MAX, check_label
@@ -97,6 +98,7 @@ class Session:
         self._refs = visibility.as_refs(refs)
         self._levels = levels
         self._level = level
+        self._user = UserEpoch(provenance.user, provenance.epoch) if provenance.user is not None else None
         self.past_levels = frozenset({level})
         self._closed = False
         self._warned: dict[str, str] = {}
@@ -224,13 +226,19 @@ class Session:
 
     def files(self) -> list[VisibleFile]:
         """The memory files that the session may read now, sorted by name, and whether it may change them."""
-        return visibility.visible_files(self._refs, self.manager, levels=self._levels, level=self._level)
+        return visibility.visible_files(
+            self._refs, self.manager, levels=self._levels, level=self._level, user=self._user
+        )
+
+    def owner_of(self, uid: str) -> UserEpoch | None:
+        """The user of the session for a file ``per: user``, as the manager wants to know; None for one of all users."""
+        return self._user if uid in self.manager.per_user else None
 
     def snapshots(self, uids: Iterable[str], *, call_id: str | None = None) -> list[Record]:
         """These memory files as they are now, read by this session; the caller has checked that it may see them."""
-        records = [self.manager.snapshot(uid) for uid in uids]
+        records = [self.manager.snapshot(uid, user=self.owner_of(uid)) for uid in uids]
         if self._audit is not None and self._audit.reads:
-            paths = [record_path(record.uid) for record in records]
+            paths = [self._path(record.uid) for record in records]
             self._audit.record_read("read", paths, by=self.actor(call_id), level=self._level)
         return records
 
@@ -239,8 +247,8 @@ class Session:
 
         A forgotten entry has no key left, so its change is reported if the session sees its folder at that level.
         """
-        if entry_place(change.path) is None:
-            return any(file.card.uid == change.uid for file in self.files())
+        if is_file_path(change.path):
+            return any(self._path(file.card.uid) == change.path for file in self.files())
         return self._entries is not None and self._entries.sees(self, change)
 
     def actor(self, call_id: str | None) -> Actor:
@@ -301,10 +309,10 @@ class Session:
 
     def _read(self, sent: object, call_id: str | None) -> ToolResult:
         arguments = parse_arguments(ReadMemory, sent, tool=READ)
-        file = visibility.find_file(self.files(), arguments.file)
+        file = self._find(arguments.file)
         (record,) = self.snapshots([file.card.uid], call_id=call_id)
         if record.level != file.card.level:  # a deploy changed the level meanwhile: check access again
-            visibility.find_file(self.files(), arguments.file)
+            self._find(arguments.file)
         if arguments.offset is None and arguments.limit is None:
             return ToolResult(record.content, data=_about(record))
         text, place = line_range(record, offset=arguments.offset or 1, limit=arguments.limit)
@@ -313,16 +321,32 @@ class Session:
     def _append(self, sent: object, call_id: str | None) -> ToolResult:
         arguments = parse_arguments(AppendMemory, sent, tool=APPEND)
         uid, by = self._writable(arguments.file), self.actor(call_id)
-        return appended(self.manager.append(uid, arguments.content, by=by))
+        return appended(self.manager.append(uid, arguments.content, by=by, user=self.owner_of(uid)))
 
     def _edit(self, sent: object, call_id: str | None) -> ToolResult:
         arguments = parse_arguments(EditMemory, sent, tool=EDIT)
         uid, by = self._writable(arguments.file), self.actor(call_id)
-        return edited(self.manager.edit(uid, arguments.old_string, arguments.new_string, by=by))
+        texts = arguments.old_string, arguments.new_string
+        return edited(self.manager.edit(uid, *texts, by=by, user=self.owner_of(uid)))
+
+    def _find(self, wanted: str) -> VisibleFile:
+        """A file that the session sees, by its name or uid; ``FileNotDeclared``."""
+        of_users = set[str]()
+        if self._user is None:  # it would see these with a user
+            declared = (self.manager.per_user.get(ref.id) for ref in self._refs)
+            known = [file for file in declared if file is not None and file.level in self._levels.names]
+            seen = (it for it in known if self._levels.may_read(session=self._level, item=str(it.level)))
+            of_users = {name for file in seen for name in (file.name, file.uid)}
+        return visibility.find_file(self.files(), wanted, of_users=of_users)
+
+    def _path(self, uid: str) -> str:
+        """The path of the session's record of a file."""
+        owner = self.owner_of(uid)
+        return record_path(uid) if owner is None else user_file_path(owner.name, uid)
 
     def _writable(self, wanted: str) -> str:
         """The uid of a file that the session may change now."""
-        file = visibility.find_file(self.files(), wanted)
+        file = self._find(wanted)
         visibility.check_writable(file)
         return file.card.uid
 

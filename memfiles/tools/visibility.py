@@ -8,7 +8,7 @@ prompt, each file is one line, whatever its name or description holds, and the s
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +22,7 @@ from memfiles.workflow.workflow import MemoryRef
 
 if TYPE_CHECKING:
     from memfiles.files.manager import MemoryManager
+    from memfiles.files.user_files import UserEpoch
 
 RefLike = MemoryRef | Mapping[str, Any]
 HEADING = "## Memory files available"
@@ -57,26 +58,36 @@ def as_refs(refs: Iterable[RefLike]) -> list[MemoryRef]:
 
 
 def visible_files(
-    refs: Iterable[RefLike], manager: MemoryManager, *, levels: Levels | None = None, level: str | None = None
+    refs: Iterable[RefLike],
+    manager: MemoryManager,
+    *,
+    levels: Levels | None = None,
+    level: str | None = None,
+    user: str | UserEpoch | None = None,
 ) -> list[VisibleFile]:
     """The files behind ``refs`` that a session at ``level`` may read now, sorted by name.
 
     Without a level only the modes count; ``levels`` are the workflow's, or the default four. References to undeclared
-    or unreadable files are left out. Of two references to one file the wider mode counts.
+    or unreadable files are left out, and without a ``user`` those to files ``per: user``. Of two references to one
+    file the wider mode counts.
     """
     modes: dict[str, Literal["r", "rw"]] = {}
     for ref in as_refs(refs):
         modes[ref.id] = "rw" if "rw" in (ref.mode, modes.get(ref.id)) else "r"
     seen = []
     for uid, mode in modes.items():
+        whose = user if uid in manager.per_user else None
+        if whose is None and uid in manager.per_user:
+            continue
         with suppress(FileNotDeclared, RecordCorrupt):
-            seen.append(_visible(manager.card(uid), mode, levels=levels or Levels(), level=level))
+            seen.append(_visible(manager.card(uid, user=whose), mode, levels=levels or Levels(), level=level))
     return sorted((file for file in seen if file is not None), key=lambda file: file.card.name)
 
 
-def find_file(files: Iterable[VisibleFile], wanted: str) -> VisibleFile:
+def find_file(files: Iterable[VisibleFile], wanted: str, *, of_users: Collection[str] = ()) -> VisibleFile:
     """The visible file with this name or uid; else ``FileNotDeclared``, whether it is hidden or does not exist.
 
+    ``of_users`` are names of files that a session with a user sees: for these, the error says what is missing.
     Case is ignored if that leaves exactly one file, as Anthropic's strict tools do not hold models to an enum's case.
     """
     shown = list(files)
@@ -88,6 +99,8 @@ def find_file(files: Iterable[VisibleFile], wanted: str) -> VisibleFile:
         return alike[0]
     names = ", ".join(file.card.name for file in shown)
     remedy = f"use one of {names}" if names else "no memory files are available here"
+    if wanted in of_users:
+        raise FileNotDeclared(f"{wanted} is kept for each user, and this session is for no user: {remedy}")
     raise FileNotDeclared(f"unknown memory file {shortened(wanted)}: {remedy}")
 
 
@@ -109,7 +122,7 @@ def validate_refs(refs: Iterable[RefLike], manager: MemoryManager) -> None:
     Raises ``FileNotDeclared`` or ``InvalidArgument`` that names every wrong reference.
     """
     uids = [ref.id for ref in as_refs(refs)]
-    declared = set(manager.uids())
+    declared = {*manager.uids(), *manager.per_user}
     unknown = [uid for uid in dict.fromkeys(uids) if uid not in declared]
     if unknown:
         known = ", ".join(sorted(declared)) or "none"
@@ -129,14 +142,20 @@ def _visible(card: FileCard, mode: Literal["r", "rw"], *, levels: Levels, level:
 
 
 def index_card(
-    refs: Iterable[RefLike], manager: MemoryManager, *, levels: Levels | None = None, level: str | None = None
+    refs: Iterable[RefLike],
+    manager: MemoryManager,
+    *,
+    levels: Levels | None = None,
+    level: str | None = None,
+    user: str | None = None,
 ) -> str:
     """The index card of these references, rendered from the current files; "" if no file may be read.
 
     Files are sorted by name. With a ``level``, files above that level are left out and only files at that level can be
-    RW; ``levels`` then are the workflow's, or the default four. The text has no final newline.
+    RW; ``levels`` then are the workflow's, or the default four. Files ``per: user`` are those of ``user``. The text has
+    no final newline.
     """
-    return card_of_files(visible_files(refs, manager, levels=levels, level=level))
+    return card_of_files(visible_files(refs, manager, levels=levels, level=level, user=user))
 
 
 def card_of_files(files: Iterable[VisibleFile], *, read_only: bool = False, tool_names: str | None = None) -> str:

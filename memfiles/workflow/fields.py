@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSchema
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.keys import NAME_PATTERN, UID_PATTERN, WORKSPACE, check_name, check_uid
+from memfiles.records.keys import FILES, NAME_PATTERN, UID_PATTERN, WORKSPACE, check_name, check_uid
 from memfiles.records.record import check_text
 
 AGENT_NAME_MAX = 255
@@ -59,8 +59,8 @@ def has_control_characters(text: str) -> bool:
 def _agent_name(name: str) -> str:
     if not name.strip() or has_control_characters(name) or len(name.encode()) > AGENT_NAME_MAX:
         raise ValueError(f"an agent's name is 1 to {AGENT_NAME_MAX} bytes, not blank, without control characters")
-    if name == WORKSPACE:
-        raise ValueError(f"{WORKSPACE} is reserved for all agents together; choose another name")
+    if name in (WORKSPACE, FILES):
+        raise ValueError(f"{name} is reserved for what belongs to no single agent; choose another name")
     return name
 
 

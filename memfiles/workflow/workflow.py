@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, Strict, ValidationError, ValidationInfo, field_validator, model_validator
 
 from memfiles.errors import InvalidArgument
+from memfiles.records.entry import MAX_ENTRY_BYTES
 from memfiles.records.levels import DEFAULT_LEVELS, Levels
 from memfiles.workflow import yaml_source
 from memfiles.workflow.cross_checks import ParsedWorkflow, cross_problems, directory_problem
@@ -72,6 +73,11 @@ class MemoryFile(Declared):
         "", description="The content of the file when it is first created; later changes are kept on disk.", repr=False
     )
     secrets_allow: Allowed = ()
+    per: Literal["user"] | None = Field(
+        None,
+        description="user: each user has a record of the file, which no other user sees, made from the declared "
+        "content at the first change. Only sessions that have a user see such a file.",
+    )
     from_users: Annotated[bool, Strict()] = Field(
         False, description="Whether sessions that have a user may change the file, which other users see."
     )
@@ -82,6 +88,20 @@ class MemoryFile(Declared):
         if cap == 0 and info.context is not _OLDER:
             raise ValueError("this must be at least 1")
         return cap
+
+    @field_validator("per")
+    @classmethod
+    def _fits_in_an_entry(cls, per: str | None, info: ValidationInfo) -> str | None:
+        if per is not None and info.data.get("max_size_bytes", 0) > MAX_ENTRY_BYTES:
+            raise ValueError(f"a file per user holds at most {MAX_ENTRY_BYTES} bytes; lower max_size_bytes")
+        return per
+
+    @field_validator("from_users")
+    @classmethod
+    def _is_for_others(cls, from_users: bool, info: ValidationInfo) -> bool:
+        if from_users and info.data.get("per") is not None:
+            raise ValueError("other users do not see a file per user, and its own user may change it; remove this")
+        return from_users
 
     @field_validator("content")
     @classmethod
@@ -198,6 +218,7 @@ class Workflow(Declared):
     def refs_of(self, agent: str, *, user: str | None) -> tuple[MemoryRef, ...]:
         """The references for a session of a declared agent. With a user, files that others see are read-only for it.
 
+        Files ``per: user`` are among them, also for a session without a user, which does not see these.
         ``InvalidArgument`` if the agent works only for users, and there is none.
         """
         spec = self.agents[agent]
@@ -205,8 +226,13 @@ class Workflow(Declared):
             if spec.users == "required":
                 raise InvalidArgument(f"agent {agent} works for one user at a time: name the user of the session")
             return spec.memory
-        writable = {file.uid for file in self.memory.files if file.from_users}
+        writable = {file.uid for file in self.memory.files if file.from_users or file.per is not None}
         return tuple(ref if ref.id in writable else ref.model_copy(update={"mode": "r"}) for ref in spec.memory)
+
+    @property
+    def shared_files(self) -> tuple[MemoryFile, ...]:
+        """The memory files of which there is one for all users."""
+        return tuple(file for file in self.memory.files if file.per is None)
 
     @property
     def levels(self) -> Levels:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.files.manager import MemoryFiles, MemoryManager
+from memfiles.files.manager import MemoryManager
 from memfiles.records.record import encode
 from memfiles.storage.events import RecordChanged
 from memfiles.storage.watcher import Watcher
@@ -43,7 +43,7 @@ def watching(manager: MemoryManager) -> Iterator[list[RecordChanged]]:
     """Watch; what a subscriber is told, from after the first look at everything on."""
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
-    watcher = Watcher(MemoryFiles(manager))
+    watcher = Watcher(manager.watched)
     try:
         settle(manager, told)
         told.clear()
@@ -182,7 +182,7 @@ def test_a_record_that_is_gone_is_put_back(
 OTHER = """
 import sys
 from tests.support.records import declared
-from memfiles.files.manager import MemoryFiles, MemoryManager
+from memfiles.files.manager import MemoryManager
 with MemoryManager(sys.argv[1], durability="os") as manager:
     manager.restore([declared("plan")])
     manager.append("plan", "theirs")
@@ -297,7 +297,7 @@ def test_changes_from_before_the_watching_are_noticed(manager: MemoryManager, pa
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
     rewrite(path, content="changed")
-    watcher = Watcher(MemoryFiles(manager))
+    watcher = Watcher(manager.watched)
     wait_until(lambda: told)
     watcher.close()
 
@@ -314,7 +314,7 @@ def test_a_record_that_nobody_read_can_be_put_back_all_the_same(tmp_path: Path) 
     with MemoryManager(tmp_path, durability="os") as manager:
         manager.restore(many)
         manager.subscribe(told.append)
-        watcher = Watcher(MemoryFiles(manager))
+        watcher = Watcher(manager.watched)
         wait_until(lambda: len(manager._live.known()) == 20, what="reading every record")
         (tmp_path / "file-7.json").unlink()
         wait_until(lambda: told)
@@ -330,7 +330,7 @@ def test_a_memory_folder_behind_a_link_is_watched(manager: MemoryManager, tmp_pa
     with MemoryManager(tmp_path / "link", durability="os") as linked:
         linked.restore(FILES)
         linked.subscribe(told.append)
-        watcher = Watcher(MemoryFiles(linked))
+        watcher = Watcher(linked.watched)
         settle(linked, told)
         told.clear()
         rewrite(tmp_path / "memory" / "notes.json", content="changed")

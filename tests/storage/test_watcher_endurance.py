@@ -17,7 +17,7 @@ from shutil import which
 import pytest
 
 from memfiles.errors import InvalidArgument, StorageFailed
-from memfiles.files.manager import MemoryFiles, MemoryManager
+from memfiles.files.manager import MemoryManager
 from memfiles.storage.events import RecordChanged
 from memfiles.storage.watcher import FolderEvents, Watcher
 from tests.support.records import declared, rewrite, wait_until
@@ -38,7 +38,7 @@ def told(manager: MemoryManager) -> Iterator[list[RecordChanged]]:
     """What the watched manager's subscriber is told."""
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
-    watcher = Watcher(MemoryFiles(manager))
+    watcher = Watcher(manager.watched)
     yield told
     watcher.close()
 
@@ -94,7 +94,7 @@ def test_the_watching_survives_that_its_folder_is_removed(tmp_path: Path, caplog
     """There is nothing left to watch; reads go on from memory, closing works, and no thread has died of it."""
     manager = MemoryManager(tmp_path / "memory", durability="os")
     manager.restore(FILES)
-    watcher = Watcher(MemoryFiles(manager))
+    watcher = Watcher(manager.watched)
     with caplog.at_level(logging.WARNING, logger="memfiles"):
         wait_until(lambda: is_removed(tmp_path / "memory"))
         wait_until(lambda: "could not be followed" in caplog.text)
@@ -117,7 +117,7 @@ def test_closing_ends_the_watching(manager: MemoryManager, path: Path) -> None:
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
     before = set(threading.enumerate())
-    watcher = Watcher(MemoryFiles(manager))
+    watcher = Watcher(manager.watched)
     watcher.close()
     watcher.close()
     rewrite(path, content="changed")
@@ -128,7 +128,7 @@ def test_closing_ends_the_watching(manager: MemoryManager, path: Path) -> None:
 def test_a_callback_may_close_the_watcher(manager: MemoryManager, path: Path) -> None:
     """Although it is called in the watcher's own thread."""
     closed = threading.Event()
-    watcher = Watcher(MemoryFiles(manager))
+    watcher = Watcher(manager.watched)
 
     def close(event: RecordChanged) -> None:
         watcher.close()
@@ -142,8 +142,8 @@ def test_a_callback_may_close_the_watcher(manager: MemoryManager, path: Path) ->
 
 def test_only_a_restored_manager_can_be_watched(tmp_path: Path) -> None:
     """Before that there is no folder."""
-    with pytest.raises(InvalidArgument, match="call restore first"):
-        Watcher(MemoryFiles(MemoryManager(tmp_path / "new")))
+    with pytest.raises(InvalidArgument, match="call restore"):
+        Watcher(MemoryManager(tmp_path / "new").watched)
 
 
 def test_where_the_system_gives_no_events_every_file_is_looked_at(
@@ -158,7 +158,7 @@ def test_where_the_system_gives_no_events_every_file_is_looked_at(
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
     with caplog.at_level(logging.WARNING, logger="memfiles"):
-        watcher = Watcher(MemoryFiles(manager))
+        watcher = Watcher(manager.watched)
     rewrite(path, content="changed")
     wait_until(lambda: told)
     watcher.close()
@@ -239,7 +239,7 @@ def test_while_we_write_a_lot_ourselves_others_are_noticed_all_the_same(
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # as a server does that forks its workers
 def test_a_child_can_close_although_an_event_was_under_way(manager: MemoryManager) -> None:
     """Locks that the watching threads held at the fork do not hang the child."""
-    watcher = Watcher(MemoryFiles(manager))
+    watcher = Watcher(manager.watched)
     observer = watcher._events._observer
     assert observer is not None
     held, forked = threading.Event(), threading.Event()

@@ -49,6 +49,7 @@ memory:
     - {uid: notes-1, name: notes, description: What is known., level: INTERNAL, max_size_bytes: 200}
     - {uid: deals-1, name: deals, description: Deals., level: CONFIDENTIAL, max_size_bytes: 200}
     - {uid: sales-1, name: leads, description: Leads., level: INTERNAL, max_size_bytes: 200}
+    - {uid: diary-1, name: diary, description: Who it is., level: INTERNAL, max_size_bytes: 200, per: user}
   entries:
     max_entries: 4
     max_bytes: 400
@@ -57,14 +58,20 @@ memory:
     kinds: {episode: {max_entries: 2}}
     categories: {daily: {ttl: 72h, max_entries: 2}}
 agents:
-  support: {memory: [{id: board-1, mode: rw}, {id: notes-1, mode: rw}, {id: deals-1, mode: rw}]}
-  sales: {memory: [{id: board-1, mode: r}, {id: notes-1, mode: r}, {id: deals-1, mode: r}, {id: sales-1, mode: rw}]}
-  desk: {memory: [{id: board-1, mode: r}, {id: notes-1, mode: rw}]}
+  support: {memory: [{id: board-1, mode: rw}, {id: notes-1, mode: rw}, {id: deals-1, mode: rw}, {id: diary-1, mode: rw}]}
+  sales:
+    memory:
+      - {id: board-1, mode: r}
+      - {id: notes-1, mode: r}
+      - {id: deals-1, mode: r}
+      - {id: sales-1, mode: rw}
+      - {id: diary-1, mode: rw}
+  desk: {memory: [{id: board-1, mode: r}, {id: notes-1, mode: rw}, {id: diary-1, mode: rw}]}
 """
 LEVELS = ("PUBLIC", "INTERNAL", "CONFIDENTIAL")
 KEYS = ("plan", "plan/ada", "bob", "zoe", "how-to/refund")
 SHARED_KEYS = ("team", "team/hours")
-FILES = ("board", "notes", "deals", "leads", "nowhere")
+FILES = ("board", "notes", "deals", "leads", "diary", "nowhere")
 TAGS = ("ada", "bob", "billing")
 WORDS = tuple("ada bob zoe plan refund invoice charged twice free pro friday angry calls nine desk opens quote".split())
 QUERIES = ("ada plan", "refund invoice twice", "fri", "desk opens nine", "bob angry quote pro", "zz", "plan/ada")

@@ -48,8 +48,18 @@ def test_yaml_and_json(tmp_path: Path, suffix: str) -> None:
     assert {
         "name": "support",
         "files": [
-            (NOTES, "customer-notes", "What we know about each customer.", 4096, "PUBLIC", "# Customers\n", (), False),
-            ("playbook", "playbook", "", 8388608, "PUBLIC", "", (), False),
+            (
+                NOTES,
+                "customer-notes",
+                "What we know about each customer.",
+                4096,
+                "PUBLIC",
+                "# Customers\n",
+                (),
+                None,
+                False,
+            ),
+            ("playbook", "playbook", "", 8388608, "PUBLIC", "", (), None, False),
         ],
         "agents": {"support": (MemoryRef(id=NOTES, mode="rw"), MemoryRef(id="playbook", mode="r"))},
         "extra": ["edges", "nodes"],

@@ -61,7 +61,8 @@ class FileText:
         by = self._session.actor(None)
         try:
             check_writable(self._file)
-            change(self._file.card.uid, *texts, expected_revision=self._revision, by=by)
+            uid = self._file.card.uid
+            change(uid, *texts, expected_revision=self._revision, by=by, user=self._session.owner_of(uid))
         except MemfilesError as error:
             self._session.refused(TOOL, error)
             raise

@@ -49,7 +49,7 @@ def card_command(agent: str, user: str | None, level: str | None, tokens: bool) 
     --tokens estimates what the memory adds to a model's prompt at its start. Vendors count differently, as a rule up to
     a fifth more or less.
     """
-    seen = opening.view()
+    seen = opening.view(user)
     entries = seen.workflow.memory.entries
     card = card_of_files(
         _visible(seen, agent, user=user, level=level), tool_names=entries.tool_names if entries else None
@@ -93,7 +93,7 @@ def tools_command(agent: str, dialect: str, tool_names: ToolNames | None, **give
 
     The output is a JSON array, with or without --json.
     """
-    output.data(_tools_of(opening.view(), agent, dialect, tool_names=tool_names, **given))
+    output.data(_tools_of(opening.view(given["user"]), agent, dialect, tool_names=tool_names, **given))
 
 
 def _tools_of(
@@ -166,8 +166,9 @@ def _visible(seen: opening.MemoryView, agent: str, *, user: str | None, level: s
     declared = seen.workflow.agents[agent]
     at = level or declared.level or levels.lowest
     levels.rank(at)
+    refs = seen.workflow.refs_of(agent, user=user)
     # the manager is only asked for cards here, and the view has these
-    return visible_files(seen.workflow.refs_of(agent, user=user), cast(MemoryManager, seen), levels=levels, level=at)
+    return visible_files(refs, cast(MemoryManager, seen), levels=levels, level=at, user=user)
 
 
 @command("mcp", "memfiles mcp --agent support", "memfiles mcp --agent support --http --read-only")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memfiles.cli import output
-from memfiles.cli.opening import listed, sizes_of, state_of, view
+from memfiles.cli.opening import FILE_USER, listed, sizes_of, state_of, view
 from memfiles.cli.options import command
 from memfiles.errors import StorageFailed
 from memfiles.files.restore_report import FileView
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 
 @command("ls", "memfiles ls --json")
-def ls_command() -> None:
+@click.option("--user", metavar="NAME", help="Also list the user's own files.")
+def ls_command(user: str | None) -> None:
     """List the memory files.
 
     STATE is "kept" if the file on disk matches the workflow; otherwise it says what `memfiles restore` would do.
     """
-    seen = view()
+    seen = view(user)
     if output.as_json({"files": [listed(file) for file in seen.files]}):
         return
     headers = ("NAME", "LEVEL", "REVISION", "BYTES", "CAP", "USED", "STATE", "DESCRIPTION")
@@ -43,12 +44,13 @@ def ls_command() -> None:
 
 @command("read", "memfiles read customer-notes > notes.md")
 @click.argument("name")
-def read_command(name: str) -> None:
+@FILE_USER
+def read_command(name: str, user: str | None) -> None:
     """Print the content of a memory file.
 
     A file or pipe gets it byte for byte; a terminal shows control characters as escapes.
     """
-    file = view().find(name)
+    file = view(user).find(name)
     if not output.as_json(listed(file) | {"content": file.record.content}):
         with output.paged():
             output.content(file.record.content)
@@ -58,9 +60,10 @@ def read_command(name: str) -> None:
 @command("log", "memfiles log customer-notes -n 5")
 @click.argument("name")
 @click.option("-n", "--max-count", type=click.IntRange(min=1), help="Maximum number of changes.")
-def log_command(name: str, max_count: int | None) -> None:
+@FILE_USER
+def log_command(name: str, max_count: int | None, user: str | None) -> None:
     """List the changes of a memory file, newest first."""
-    file = view().find(name)
+    file = view(user).find(name)
     changes = file.changes[:max_count]
     shown = [{key: value for key, value in change.to_dict().items() if key != "old"} for change in changes]
     if output.as_json({"uid": file.record.uid, "name": file.record.name, "changes": shown}):
@@ -75,12 +78,13 @@ def log_command(name: str, max_count: int | None) -> None:
 @click.argument("name")
 @click.argument("from_revision", metavar="[FROM]", required=False, type=click.IntRange(min=1))
 @click.argument("to_revision", metavar="[TO]", required=False, type=click.IntRange(min=1))
-def diff_command(name: str, from_revision: int | None, to_revision: int | None) -> None:
+@FILE_USER
+def diff_command(name: str, from_revision: int | None, to_revision: int | None, user: str | None) -> None:
     """Show what changed between two revisions of a memory file.
 
     Without TO it compares with the current revision; without both it shows the last change of the content.
     """
-    file = view().find(name)
+    file = view(user).find(name)
     record = file.stored or file.record
     if from_revision is None:  # the newest change of the content
         changed = (it.revision for it in file.changes if it.revision > 1 and (it.bytes or it.old))

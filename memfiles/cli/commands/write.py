@@ -20,7 +20,7 @@ from memfiles.cli.opening import as_person, view, writing
 from memfiles.cli.options import Decorated, command, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused, MirrorUnavailable
 from memfiles.records.file_changes import Receipt
-from memfiles.records.keys import record_path
+from memfiles.records.keys import record_path, user_file_path
 from memfiles.records.record import Actor, Record
 from memfiles.sync.status import pending_records
 
@@ -65,7 +65,7 @@ class TextCommand(click.Command):
 @click.option("-n", "--line", is_flag=True, help="Add a newline to TEXT if it does not end with one.")
 @checked_options
 @as_person
-def append_command(name: str, text: str | None, line: bool, **checked: Any) -> None:
+def append_command(name: str, text: str | None, line: bool, user: str | None, **checked: Any) -> None:
     """Append text to a memory file, exactly as given.
 
     No newline is added without --line. With - for TEXT, or with a pipe and no TEXT, it is read from stdin (UTF-8).
@@ -73,8 +73,8 @@ def append_command(name: str, text: str | None, line: bool, **checked: Any) -> N
     """
     added = given_text(text, what="append")
     added += "\n" if line and not added.endswith("\n") else ""
-    with writing(name) as (memory, uid):
-        confirm(memory.manager.append(uid, added, **checked))
+    with writing(name, user) as (memory, uid):
+        confirm(memory.manager.append(uid, added, user=user, **checked))
 
 
 @command("edit", 'memfiles edit customer-notes --old "Bob is on Free" --new "Bob is on Pro"')
@@ -83,10 +83,10 @@ def append_command(name: str, text: str | None, line: bool, **checked: Any) -> N
 @click.option("--new", required=True, help="Replacement; empty removes the text.")
 @checked_options
 @as_person
-def edit_command(name: str, old: str, new: str, **checked: Any) -> None:
+def edit_command(name: str, old: str, new: str, user: str | None, **checked: Any) -> None:
     """Replace the first occurrence of a text in a memory file."""
-    with writing(name) as (memory, uid):
-        confirm(memory.manager.edit(uid, old, new, **checked))
+    with writing(name, user) as (memory, uid):
+        confirm(memory.manager.edit(uid, old, new, user=user, **checked))
 
 
 @command("undo", "memfiles undo customer-notes --to 3")
@@ -94,20 +94,20 @@ def edit_command(name: str, old: str, new: str, **checked: Any) -> None:
 @click.option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @checked_options
 @as_person
-def undo_command(name: str, to_revision: int | None, **checked: Any) -> None:
+def undo_command(name: str, to_revision: int | None, user: str | None, **checked: Any) -> None:
     """Undo the last change of a memory file, or go back to a revision.
 
     An undo is a new revision: nothing is lost, and it can be undone itself.
     """
-    with writing(name) as (memory, uid):
-        confirm(memory.manager.undo(uid, to_revision=to_revision, **checked))
+    with writing(name, user) as (memory, uid):
+        confirm(memory.manager.undo(uid, to_revision=to_revision, user=user, **checked))
 
 
 @command("redact", "memfiles redact customer-notes -", cls=TextCommand)
 @click.argument("name")
 @click.argument("text", required=False)
 @as_person
-def redact_command(name: str, text: str | None, by: Actor) -> None:
+def redact_command(name: str, text: str | None, user: str | None, by: Actor) -> None:
     """Remove a text from a memory file and from its history.
 
     Every occurrence is removed for good. Give - for TEXT to type or pipe it in: on the command line it would stay in
@@ -121,14 +121,15 @@ def redact_command(name: str, text: str | None, by: Actor) -> None:
     if text is None or text == "-":
         unwanted = unwanted.removesuffix("\n")
     refusal: MirrorRefused | None = None
-    with writing(name) as (memory, uid):
+    with writing(name, user) as (memory, uid):
         try:
-            redaction = memory.manager.redact(uid, unwanted, by=by)
+            redaction = memory.manager.redact(uid, unwanted, by=by, user=user)
         except MirrorRefused as error:  # it is done here, and is pushed like any change
             refusal = error
     if refusal is not None:
         raise refusal
-    is_clean = record_path(uid) not in pending_records(memory.workflow)
+    path = record_path(uid) if user is None else user_file_path(user, uid)
+    is_clean = path not in pending_records(memory.workflow)
     counts = {"in_content": redaction.in_content, "in_history": redaction.in_history}
     if not output.as_json({"receipt": redaction.receipt.to_dict(), **counts, "mirror_is_clean": is_clean}):
         places = output.count(redaction.in_content, "place")
@@ -192,20 +193,20 @@ def _done(receipt: Receipt) -> str:
 @command("open", "memfiles open customer-notes", 'EDITOR="code --wait" memfiles open customer-notes')
 @click.argument("name")
 @as_person
-def open_command(name: str, by: Actor) -> None:
+def open_command(name: str, user: str | None, by: Actor) -> None:
     """Edit a memory file in your editor.
 
     The editor is $VISUAL, else $EDITOR. What you save becomes one edit. If the file changed in the meantime, or the
     text is refused, nothing is overwritten: your text is kept, and the message says where.
     """
-    before = view().find(name).record
+    before = view(user).find(name).record
     editor = chosen_editor()
     copy = Path(tempfile.mkdtemp(prefix="memfiles-")) / f"{before.name}.md"  # in its own folder: editors leave backups
     copy.touch(mode=0o600)
     copy.write_bytes(before.content.encode())
     try:
         click.edit(filename=str(copy), editor=editor)
-        apply(_text_in(copy), before=before, by=by)
+        apply(_text_in(copy), before=before, user=user, by=by)
     except (MemfilesError, click.ClickException) as error:
         if not copy.exists() or copy.read_bytes() == before.content.encode():
             shutil.rmtree(copy.parent)
@@ -230,13 +231,13 @@ def chosen_editor() -> str | None:
     return None
 
 
-def apply(text: str, *, before: Record, by: Actor) -> None:
+def apply(text: str, *, before: Record, user: str | None, by: Actor) -> None:
     """Make ``text`` the content, if the file has not changed since the editor was opened."""
     if text in (before.content, before.content + "\n"):  # many editors end the last line
         output.note(f"{before.name}: nothing changed")
         return
-    with writing(before.uid) as (memory, uid):
-        confirm(memory.manager.replace(uid, text, expected_revision=before.revision, by=by))
+    with writing(before.uid, user) as (memory, uid):
+        confirm(memory.manager.replace(uid, text, expected_revision=before.revision, by=by, user=user))
 
 
 def _text_in(copy: Path) -> str:

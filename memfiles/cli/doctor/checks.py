@@ -23,7 +23,17 @@ from memfiles.files.restorer import stored_record
 from memfiles.index.database import PATH as INDEX
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry
-from memfiles.records.keys import ENTRIES, USERS, WORKSPACE, agent_folder, entry_place, staged_path, uid_of
+from memfiles.records.keys import (
+    ENTRIES,
+    USERS,
+    WORKSPACE,
+    agent_folder,
+    entry_place,
+    is_file_path,
+    is_id_path,
+    staged_path,
+    uid_of,
+)
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic
 from memfiles.storage.events import Progress, reported, utc_now
@@ -225,8 +235,11 @@ Tallies = dict[tuple[str, str], Counter[str]]
 def check_entries(workflow: Workflow, progress: Progress | None = None) -> Iterator[CheckResult]:
     """Check that the entries are readable, belong to declared agents, and keep their budgets."""
     declared = workflow.memory.entries
-    paths = [path for path in _entry_files(workflow.directory) if entry_place(path) is not None]
+    found = [path for path in _entry_files(workflow.directory) if entry_place(path) is not None]
+    paths = [path for path in found if not is_file_path(path)]
+    yield from _files_of_users(workflow, [path for path in found if is_file_path(path)])
     if declared is None:
+        paths = [path for path in paths if not is_id_path(path)]  # forgotten users, whose files are not entries
         if paths:
             remedy = "but none are declared: agents do not see them; add `entries: {}` under memory"
             yield warn("entries", f"{output.entries(len(paths))} on disk, {remedy}")
@@ -252,6 +265,27 @@ def check_entries(workflow: Workflow, progress: Progress | None = None) -> Itera
     index = workflow.directory / INDEX
     about = f", {index.stat().st_size // 1024} KiB; derived, rebuilt automatically" if index.is_file() else ""
     yield ok("entry index", f"{index}{about or ' (created when needed)'}")
+
+
+def _files_of_users(workflow: Workflow, paths: list[str]) -> Iterator[CheckResult]:
+    """Check that the memory files of users are readable, and of files that are declared per user."""
+    declared = {file.uid: file for file in workflow.memory.files if file.per is not None}
+    count, descriptor = 0, atomic.Descriptor.of_directory(workflow.directory)
+    for path in paths:
+        try:
+            found = atomic.read(descriptor, path, limit=MAX_RECORD_BYTES)
+            record = decode_entry(found[0], path=path) if found else None
+        except (RecordCorrupt, OSError) as error:
+            yield warn(f"record {path}", f"{error}; it is ignored until you repair or delete it")
+            continue
+        if isinstance(record, Entry):
+            count += 1
+            if record.key not in declared:
+                yield warn(f"record {path}", f"{record.key} is not declared per user; no session sees it")
+            elif record.size_bytes > (cap := declared[record.key].max_size_bytes):
+                yield warn(f"record {path}", f"{record.size_bytes} bytes, over the cap of {cap}: it may only shrink")
+    if declared or count:
+        yield ok("files of users", f"{output.count(count, 'record')} of {output.count(len(declared), 'file')}")
 
 
 def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[str, str]]]:

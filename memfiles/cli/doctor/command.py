@@ -56,8 +56,9 @@ def look(path: Path, *, progress: Progress | None = None) -> Iterator[CheckResul
     except (MemfilesError, OSError) as error:
         yield fail("workflow", str(error))
         return
-    directory, files = workflow.directory, workflow.memory.files
-    declared = f"{output.count(len(files), 'memory file')}, {output.count(len(workflow.agents), 'agent')}"
+    directory, files = workflow.directory, workflow.shared_files
+    files_declared, agents = len(workflow.memory.files), len(workflow.agents)
+    declared = f"{output.count(files_declared, 'memory file')}, {output.count(agents, 'agent')}"
     yield ok("workflow", f"{path}: {declared}")
     yield from _findings_of("editor schema", checks.check_schema_comment(path))
     yield from _findings_of("directory", checks.check_directory(directory))
@@ -138,7 +139,7 @@ def check_mirror(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> It
 def _answers(mirror: Mirror, workflow: Workflow) -> Iterator[CheckResult]:
     try:
         there = {key for key, _ in mirror.list()}
-        declared = [record_path(file.uid) for file in workflow.memory.files]
+        declared = [record_path(file.uid) for file in workflow.shared_files]
         copies = [path for path in declared if path in there]
         yield ok("mirror", f"answers, and has copies of {len(copies)} of {len(declared)} files")
         for shortcoming in shortcomings_of(mirror, "doctor.json"):

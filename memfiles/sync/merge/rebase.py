@@ -158,18 +158,18 @@ def find_merge_base(local: Record, remote: Record, *, base: Record | None) -> Me
     here, there = base_revision(local, remote), base_revision(remote, local)
     if not (here and there) or relation(local, remote) == "unknown":
         here = there = common_revision(local, remote)
-    if here and there:
+    if here and there and (here >= _began(local) or there >= _began(remote)):
         return _with_content(MergeBase(here, there, None), local, remote, base=base)
     if base is not None and _may_include(local, base) and _may_include(remote, base):
         return MergeBase(base.revision, base.revision, base.content)
     seed = seed_content(local)
-    return MergeBase(1, 1, seed, is_seed=True) if seed is not None else None
+    return MergeBase(_began(local), _began(remote), seed, is_seed=True) if seed is not None else None
 
 
 def is_untouched(record: Record) -> bool:
     """Whether the file was never changed since it was declared."""
     changes = record.history
-    return bool(changes) and changes[0].revision == 1 and all(change.op in _UNTOUCHED for change in changes)
+    return bool(changes) and changes[0].revision == _began(record) and all(it.op in _UNTOUCHED for it in changes)
 
 
 def seed_content(record: Record) -> str | None:
@@ -179,6 +179,12 @@ def seed_content(record: Record) -> str | None:
     with suppress(RevisionUnknown):
         return content_at(record, record.history[0].revision)
     return None
+
+
+def _began(record: Record) -> int:
+    """The revision of the seed: 1, or above what a path had before, for the file of a user who was forgotten."""
+    first = record.history[0] if record.history else None
+    return first.revision if first is not None and first.op == "seed" else 1
 
 
 def _holds_all(record: Record, other: Record, *, after: int) -> bool:

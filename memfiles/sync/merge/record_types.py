@@ -95,7 +95,8 @@ def has_same_content_only(remote: SyncedRecord, local: SyncedRecord) -> bool:
 
 def pieces_in(record: SyncedRecord) -> tuple[Piece, ...]:
     """The pieces of the texts that were redacted in the record."""
-    return record.redactions if isinstance(record, Record) else ()
+    text = record.text if isinstance(record, Entry) else record
+    return text.redactions if isinstance(text, Record) else ()
 
 
 def is_overtaken(local: SyncedRecord, by: SyncedRecord) -> bool:
