@@ -126,13 +126,13 @@ def as_session(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def as_person(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a command that changes memory files as a person: ``--user`` and ``--actor`` (``by``)."""
+    """Add the option ``--actor`` to a command that changes memory files as a person, and gets them as ``by``."""
 
     @wraps(function)
     def run(*args: Any, actor: str | None, **given: Any) -> None:
         function(*args, by=Actor(session=AUTHOR, actor=actor), **given)
 
-    return FILE_USER(ACTOR(run))
+    return ACTOR(run)
 
 
 def load_workflow() -> Workflow:

@@ -59,19 +59,13 @@ memory:
     categories: {daily: {ttl: 72h, max_entries: 2}}
 agents:
   support: {memory: [{id: board-1, mode: rw}, {id: notes-1, mode: rw}, {id: deals-1, mode: rw}, {id: diary-1, mode: rw}]}
-  sales:
-    memory:
-      - {id: board-1, mode: r}
-      - {id: notes-1, mode: r}
-      - {id: deals-1, mode: r}
-      - {id: sales-1, mode: rw}
-      - {id: diary-1, mode: rw}
+  sales: {memory: [{id: board-1, mode: r}, {id: notes-1, mode: r}, {id: deals-1, mode: r}, {id: sales-1, mode: rw}]}
   desk: {memory: [{id: board-1, mode: r}, {id: notes-1, mode: rw}, {id: diary-1, mode: rw}]}
 """
 LEVELS = ("PUBLIC", "INTERNAL", "CONFIDENTIAL")
 KEYS = ("plan", "plan/ada", "bob", "zoe", "how-to/refund")
 SHARED_KEYS = ("team", "team/hours")
-FILES = ("board", "notes", "deals", "leads", "diary", "nowhere")
+FILES = ("board", "notes", "deals", "leads", "diary", "diary", "nowhere")
 TAGS = ("ada", "bob", "billing")
 WORDS = tuple("ada bob zoe plan refund invoice charged twice free pro friday angry calls nine desk opens quote".split())
 QUERIES = ("ada plan", "refund invoice twice", "fri", "desk opens nine", "bob angry quote pro", "zz", "plan/ada")
@@ -377,6 +371,16 @@ def _tool(world: World, actor: Actor, *, name: str, sent: Any, names: str, call_
         return session.call(name, sent, call_id=call_id).to_dict()
 
 
+def _diary(world: World, actor: Actor, *, name: str, sent: Any) -> Answer:
+    """A call about the file that each user has of their own, and what the library has of it."""
+    answer, session = world.session(actor).call(name, {"file": "diary", **sent}).to_dict(), world.session(actor)
+    if actor.user is None or not any(file.card.name == "diary" for file in session.files()):
+        return answer
+    of = {"user": actor.user}
+    manager = world.memory.manager
+    return answer, manager.card("diary", **of), manager.read("diary", **of), manager.log("diary", **of)
+
+
 def _tools(world: World, actor: Actor, *, dialect: str, names: str) -> Answer:
     with world.joining(actor, names) as session:
         return session.tools(dialect)
@@ -482,6 +486,7 @@ VERBS: dict[str, Verb] = {
     "import": _import,
     "tool": _tool,
     "tools": _tools,
+    "diary": _diary,
     "prompt": _prompt,
     "recall": _recall,
     "close": _close,
@@ -526,6 +531,7 @@ class Author:
         yield "export", {"format": "jsonl"}
         yield "search", {"query": self._words(3), "max_results": 50}
         yield "recall", {"query": self._words(3)}
+        yield "diary", {"name": "read_memory", "sent": {}}
         for key in self._some((*KEYS, *SHARED_KEYS), 2, 3):
             yield "explain", {"key": key}
             yield "log", {"key": key}
@@ -637,6 +643,15 @@ class Author:
         }[operation]()
         return {"name": tool, "sent": sent, "names": names} | ({"call_id": "c3"} if self._maybe(0.1) else {})
 
+    def _of_diary(self, keys: Sequence[str]) -> dict[str, Any]:
+        calls: dict[str, dict[str, str]] = {
+            "read_memory": {},
+            "append_memory": {"content": f"- {self._words(6)}\n"},
+            "edit_memory": {"old_string": self._one(WORDS), "new_string": "changed"},
+        }
+        name = self._one(("read_memory", "append_memory", "append_memory", "edit_memory"))
+        return {"name": name, "sent": calls[name]}
+
     def _either(self, keys: Sequence[str]) -> dict[str, Any]:
         """A memory file or an entry; a key may be the name of a file."""
         return {"file": self._one(FILES)} if self._maybe() else {"key": self._one((*keys, *FILES))}
@@ -738,6 +753,7 @@ _DRAWN: dict[str, tuple[float, Callable[[Author, Sequence[str]], dict[str, Any]]
         1,
         lambda author, keys: {"dialect": author._one(sorted(DIALECTS)), "names": author._one(list(TOOL_NAMES))},
     ),
+    "diary": (8, Author._of_diary),
     "prompt": (2, lambda author, keys: {"read_only": author._maybe(), "query": author._one((None, *QUERIES))}),
     "recall": (5, Author._recalling),
     "close": (6, lambda author, keys: {}),

@@ -200,7 +200,7 @@ def test_built_in_python() -> None:
         "MemoryFile: uid: uid '../x' is not allowed",
         "MemoryFile: max_size_bytes: this must be a whole number, without quotes",
         "MemoryFile: siez: unknown key; use one of uid, name, description, max_size_bytes, level, content, "
-        "secrets_allow, from_users",
+        "secrets_allow, per, from_users",
     ] == [line.partition(": use 1")[0] for line in str(caught.value).splitlines()]
 
 

@@ -16,7 +16,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound, failure_of
-from memfiles.cli.opening import as_person, view, writing
+from memfiles.cli.opening import FILE_USER, as_person, view, writing
 from memfiles.cli.options import Decorated, command, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused, MirrorUnavailable
 from memfiles.records.file_changes import Receipt
@@ -64,6 +64,7 @@ class TextCommand(click.Command):
 @click.argument("text", required=False)
 @click.option("-n", "--line", is_flag=True, help="Add a newline to TEXT if it does not end with one.")
 @checked_options
+@FILE_USER
 @as_person
 def append_command(name: str, text: str | None, line: bool, user: str | None, **checked: Any) -> None:
     """Append text to a memory file, exactly as given.
@@ -82,6 +83,7 @@ def append_command(name: str, text: str | None, line: bool, user: str | None, **
 @click.option("--old", required=True, help="Text to replace, exactly as it is in the file.")
 @click.option("--new", required=True, help="Replacement; empty removes the text.")
 @checked_options
+@FILE_USER
 @as_person
 def edit_command(name: str, old: str, new: str, user: str | None, **checked: Any) -> None:
     """Replace the first occurrence of a text in a memory file."""
@@ -93,6 +95,7 @@ def edit_command(name: str, old: str, new: str, user: str | None, **checked: Any
 @click.argument("name")
 @click.option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @checked_options
+@FILE_USER
 @as_person
 def undo_command(name: str, to_revision: int | None, user: str | None, **checked: Any) -> None:
     """Undo the last change of a memory file, or go back to a revision.
@@ -106,6 +109,7 @@ def undo_command(name: str, to_revision: int | None, user: str | None, **checked
 @command("redact", "memfiles redact customer-notes -", cls=TextCommand)
 @click.argument("name")
 @click.argument("text", required=False)
+@FILE_USER
 @as_person
 def redact_command(name: str, text: str | None, user: str | None, by: Actor) -> None:
     """Remove a text from a memory file and from its history.
@@ -192,6 +196,7 @@ def _done(receipt: Receipt) -> str:
 
 @command("open", "memfiles open customer-notes", 'EDITOR="code --wait" memfiles open customer-notes')
 @click.argument("name")
+@FILE_USER
 @as_person
 def open_command(name: str, user: str | None, by: Actor) -> None:
     """Edit a memory file in your editor.
