@@ -58,7 +58,8 @@ memory:
     kinds: {episode: {max_entries: 2}}
     categories: {daily: {ttl: 72h, max_entries: 2}}
 agents:
-  support: {memory: [{id: board-1, mode: rw}, {id: notes-1, mode: rw}, {id: deals-1, mode: rw}, {id: diary-1, mode: rw}]}
+  support:
+    memory: [{id: board-1, mode: rw}, {id: notes-1, mode: rw}, {id: deals-1, mode: rw}, {id: diary-1, mode: rw}]
   sales: {memory: [{id: board-1, mode: r}, {id: notes-1, mode: r}, {id: deals-1, mode: r}, {id: sales-1, mode: rw}]}
   desk: {memory: [{id: board-1, mode: r}, {id: notes-1, mode: rw}, {id: diary-1, mode: rw}]}
 """
