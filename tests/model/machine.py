@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from memfiles.storage.store import Durability
 from memfiles.sync.dispatcher import Dispatcher
 from memfiles.sync.mirror import Mirror
 from memfiles.sync.pack import refresh_pack
-from tests.model.script import FILES, Step, halves, words
+from tests.model.script import DIARY, FILES, USERS, Step, halves, words
 from tests.support.records import declared, rewrite
 from tests.support.saved import Visitor
 from tests.sync.entry_machine import EntryMachine
@@ -33,6 +34,10 @@ ROUNDS = 3  # how often a waiting caller has each record tried that the mirror r
 CAP = 1 << 16
 _PLAN = re.compile(rb'"reorganised":\{"plan":"(plan-[0-9a-f]{12})"')
 _CALLERS = {"": ("support", "INTERNAL"), "low": ("support", "PUBLIC"), "sales": ("sales", "INTERNAL")}
+_DECLARED = [
+    *(declared(uid, content=f"# {uid}\n", cap=CAP) for uid in FILES),
+    declared(DIARY, content=f"# {DIARY}\n", cap=CAP, per="user"),
+]
 
 
 class InlineDispatcher(Dispatcher):
@@ -95,7 +100,7 @@ class Machine:
         self._inside = EntryMachine(
             directory,
             mirror,
-            files=[declared(uid, content=f"# {uid}\n", cap=CAP) for uid in FILES],
+            files=_DECLARED,
             rules=EntryRules(budget=Budget(max_entries=max_entries), secrets="off"),
             now=now,
             durability=durability,
@@ -116,33 +121,42 @@ class Machine:
     # Memory files
 
     def _append(self, file: str, text: str) -> None:
-        self._inside.manager.append(file, f"- {words(text)}\n", call_id=text, by=self._actor)
+        uid, user = _file(file)
+        self._inside.manager.append(uid, f"- {words(text)}\n", call_id=text, by=self._actor, user=user)
 
     def _rewrite(self, file: str, old: str, name: str) -> None:
-        self._inside.manager.append(file, f"- {words(old)}\n", call_id=name, by=self._actor)
+        uid, user = _file(file)
+        self._inside.manager.append(uid, f"- {words(old)}\n", call_id=name, by=self._actor, user=user)
 
     def _edit(self, file: str, old: str, new: str) -> None:
-        self._inside.manager.edit(file, words(old), words(new), call_id=new, by=self._actor)
+        uid, user = _file(file)
+        self._inside.manager.edit(uid, words(old), words(new), call_id=new, by=self._actor, user=user)
 
     def _split(self, file: str, old: str, new: str) -> None:
         first, second = halves(old)
-        self._inside.manager.edit(file, words(old), first + words(new) + second, call_id=new, by=self._actor)
+        uid, user = _file(file)
+        self._inside.manager.edit(uid, words(old), first + words(new) + second, call_id=new, by=self._actor, user=user)
 
     def _cut(self, file: str, text: str) -> None:
-        self._inside.manager.edit(file, f"- {words(text)}\n", "")
+        uid, user = _file(file)
+        self._inside.manager.edit(uid, f"- {words(text)}\n", "", user=user)
 
     def _undo(self, file: str) -> None:
-        self._inside.manager.undo(file, by=self._actor)
+        uid, user = _file(file)
+        self._inside.manager.undo(uid, by=self._actor, user=user)
 
     def _back(self, file: str, steps: str) -> None:
-        manager = self._inside.manager
-        manager.undo(file, to_revision=max(1, manager.card(file).revision - int(steps)), by=self._actor)
+        manager, (uid, user) = self._inside.manager, _file(file)
+        revision = max(1, manager.card(uid, user=user).revision - int(steps))
+        manager.undo(uid, to_revision=revision, by=self._actor, user=user)
 
     def _redact(self, file: str, text: str) -> None:
-        self._inside.manager.redact(file, words(text), by=self._actor)
+        uid, user = _file(file)
+        self._inside.manager.redact(uid, words(text), by=self._actor, user=user)
 
     def _blot(self, file: str, text: str) -> None:
-        self._inside.manager.redact(file, f"- {words(text)}\n", by=self._actor)
+        uid, user = _file(file)
+        self._inside.manager.redact(uid, f"- {words(text)}\n", by=self._actor, user=user)
 
     def _hand(self, file: str, text: str) -> None:
         self._by_hand(file, lambda content: content.replace("\n", f"\n- {words(text)}\n", 1))
@@ -161,19 +175,21 @@ class Machine:
     # Entries
 
     def _save(self, key: str, text: str, caller: str = "", **said: Any) -> None:
-        self._inside.entries.save(_visitor(caller), key, words(text), call_id=text, **said)
+        self._inside.entries.save(self._visitor(caller), key, words(text), call_id=text, **said)
 
     def _twin(self, key: str, caller: str = "") -> None:
-        self._inside.entries.save(_visitor(caller), key, "The same words under every key, so that they can be merged.")
+        self._inside.entries.save(
+            self._visitor(caller), key, "The same words under every key, so that they can be merged."
+        )
 
     def _episode(self, key: str, text: str, caller: str = "") -> None:
         self._save(f"{key} {text}", text, caller, kind="episode")
 
     def _update(self, key: str, text: str, caller: str = "") -> None:
-        self._inside.entries.update(_visitor(caller), key, content=words(text), call_id=text)
+        self._inside.entries.update(self._visitor(caller), key, content=words(text), call_id=text)
 
     def _tag(self, key: str, caller: str = "") -> None:
-        self._inside.entries.update(_visitor(caller), key, tags=["tag"], importance=0.9)
+        self._inside.entries.update(self._visitor(caller), key, tags=["tag"], importance=0.9)
 
     def _renew(self, key: str, caller: str = "") -> None:
         """Give an entry a lifetime that no script outlives, or start it again as a read does."""
@@ -184,52 +200,65 @@ class Machine:
             self._inside.entries.update(_visitor(caller), key, ttl=MAX_TTL_SECONDS)
 
     def _rename(self, key: str, new: str, caller: str = "") -> None:
-        self._inside.entries.relocate(_visitor(caller), {key: new})
+        self._inside.entries.relocate(self._visitor(caller), {key: new})
 
     def _swap(self, key: str, other: str, caller: str = "") -> None:
-        self._inside.entries.relocate(_visitor(caller), {key: other, other: key})
+        self._inside.entries.relocate(self._visitor(caller), {key: other, other: key})
 
     def _share(self, key: str, caller: str = "") -> None:
-        self._inside.entries.update(_visitor(caller), key, category="workspace")
+        self._inside.entries.update(self._visitor(caller), key, category="workspace")
 
     def _unshare(self, key: str, caller: str = "") -> None:
-        self._inside.entries.update(_visitor(caller), key, category="general")
+        self._inside.entries.update(self._visitor(caller), key, category="general")
 
     def _delete(self, key: str, caller: str = "") -> None:
-        self._inside.entries.delete(_visitor(caller), key)
+        self._inside.entries.delete(self._visitor(caller), key)
 
     def _restore(self, key: str, caller: str = "") -> None:
-        self._inside.entries.restore(_visitor(caller), key)
+        self._inside.entries.restore(self._visitor(caller), key)
 
     def _takeback(self, key: str, caller: str = "") -> None:
-        self._inside.entries.undo(_visitor(caller), key)
+        self._inside.entries.undo(self._visitor(caller), key)
 
     def _goback(self, key: str, steps: str, caller: str = "") -> None:
-        now = self._inside.entries.get(_visitor(caller), key)
-        self._inside.entries.undo(_visitor(caller), key, max(1, now.revision - int(steps)) if now else 1)
+        now = self._inside.entries.get(self._visitor(caller), key)
+        self._inside.entries.undo(self._visitor(caller), key, max(1, now.revision - int(steps)) if now else 1)
 
     def _forget(self, key: str, caller: str = "") -> None:
-        self._inside.entries.forget(_visitor(caller), key=key)
+        self._inside.entries.forget(self._visitor(caller), key=key)
 
     def _consolidate(self) -> None:
-        plan = self._inside.entries.plan(_visitor(), share=0.3)
+        plan = self._inside.entries.plan(self._visitor(), share=0.3)
         if plan.steps:
-            self._inside.entries.apply(_visitor(), plan)
+            self._inside.entries.apply(self._visitor(), plan)
 
     def _unconsolidate(self) -> None:
-        found = [_PLAN.findall(path.read_bytes()) for path in sorted(self.directory.glob("entries/*/*.json"))]
+        found = [_PLAN.findall(path.read_bytes()) for path in sorted(self.directory.glob("entries/**/*.json"))]
         if plans := [plan.decode() for each in found for plan in each]:
-            self._inside.entries.undo_plan(_visitor(), plans[0])
+            self._inside.entries.undo_plan(self._visitor(), plans[0])
 
     def _purge(self) -> None:
         self._inside.entries.purge()
 
     def _talk(self, key: str, text: str, caller: str = "") -> None:
-        self._inside.entries.save(_visitor(caller, run="talk"), key, words(text), category="conversation")
+        self._inside.entries.save(self._visitor(caller, run="talk"), key, words(text), category="conversation")
 
     def _hangup(self) -> None:
-        for caller in _CALLERS:
-            self._inside.entries.end_run(_visitor(caller, run="talk"))
+        for caller in (*_CALLERS, *USERS):
+            self._inside.entries.end_run(self._visitor(caller, run="talk"))
+
+    def _leave(self, user: str) -> None:
+        self._inside.entries.users.forget(user)
+
+    def _visitor(self, caller: str = "", *, run: str | None = None) -> Visitor:
+        """Who makes a call; a user in a session that was made just now."""
+        if caller not in USERS:
+            agent, level = _CALLERS[caller]
+            return Visitor(agent, level, run=run)
+        visitor = Visitor("support", "INTERNAL", run=run, user=caller)
+        epoch = self._inside.entries.users.epoch_of(caller)
+        visitor.provenance = replace(visitor.provenance, epoch=epoch)
+        return visitor
 
     # The mirror
 
@@ -255,7 +284,7 @@ class Machine:
             refresh_pack(self._inside.replica, self._mirror, self._inside.book)
 
     def _deploy(self) -> None:
-        self._inside.manager.restore([declared(uid, content=f"# {uid}\n", cap=CAP) for uid in FILES])
+        self._inside.manager.restore(_DECLARED)
 
     def refused(self) -> list[str]:
         """What the synchronisation says that it could not do."""
@@ -263,9 +292,10 @@ class Machine:
         return [*([f"{status.pending} pending"] if status.pending else []), *filter(None, [status.last_error])]
 
 
-def _visitor(caller: str = "", *, run: str | None = None) -> Visitor:
-    agent, level = _CALLERS[caller]
-    return Visitor(agent, level, run=run)
+def _file(name: str) -> tuple[str, str | None]:
+    """The uid of a file, and whose it is."""
+    uid, _, user = name.partition("@")
+    return uid, user or None
 
 
 class SkewedClock:

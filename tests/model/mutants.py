@@ -90,6 +90,20 @@ MUTANTS = (
         mode="entries",
     ),
     Mutant(
+        "the file of a user who came back goes on where the forgotten one ended",
+        "memfiles/files/user_files.py",
+        "return None if is_dead or",
+        "return None if",
+        mode="users",
+    ),
+    Mutant(
+        "what is kept for a user who was forgotten elsewhere stays",
+        "memfiles/index/queries.py",
+        "ON e.epoch = m.lineage AND e.epoch <> ''",
+        "ON e.epoch = m.lineage AND e.epoch = ''",
+        mode="users",
+    ),
+    Mutant(
         "the entries of a run are pushed like all others",
         "memfiles/sync/reconciler.py",
         "if local.is_private:",

@@ -9,6 +9,8 @@ who wrote it, who took it away, and which removals (of redactions and forgets) t
   in no byte of any machine or of the bucket;
 - what was written by someone who had the redaction stands;
 - an entry's value is visible at most once; one of a run is nowhere but on its machine;
+- what was written for a user in an epoch that anybody forgot is in no byte of any place; what was written in another
+  epoch, or for somebody else, stands;
 - what a machine erased, as it was kept long enough, may be gone; it is in no byte of any place if that
   machine had every change of it that anybody ever made. What is saved under its key is another entry.
 - an undo gives an entry a text that its history had, under the same id, and adds or removes none: what it takes back
@@ -28,8 +30,9 @@ from memfiles.errors import MemfilesError
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry
 from memfiles.records.history import contents
+from memfiles.records.keys import user_file_path
 from memfiles.records.record import decode
-from tests.model.script import FILES, WITH_MIRROR, Step, halves, words
+from tests.model.script import FILES, USER_FILES, WITH_MIRROR, Step, halves, words
 
 Records = Mapping[str, bytes]  # the records of one place, by path
 _APPENDING = ("append", "rewrite")
@@ -54,6 +57,7 @@ class Writing:
     knows: frozenset[int]
     may_know: frozenset[int]
     parents: frozenset[str] = frozenset()
+    epoch: str = ""  # of the user it was written for
 
     def is_before(self, removal: int) -> bool:
         """Whether its writer cannot have had the removal."""
@@ -93,6 +97,7 @@ class Oracle:
         self._erased: dict[str, list[frozenset[int]]] = defaultdict(list)  # text -> what each of its erasers had
         self._of_runs: dict[str, str] = {}  # name -> machine
         self._hung_up: set[str] = set()
+        self._dead: set[str] = set()  # epochs of users
         self.places: dict[str, str] = {}  # name -> path of the entry that it was written to
 
     # What happens
@@ -116,13 +121,16 @@ class Oracle:
             if name.startswith("t") and name[1:].isdigit():
                 self._names.setdefault(words(name), name)
         changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-        if step.verb in ("redact", "blot"):
+        self._dead |= {str(from_json(after[path])["uid"]) for path in changed if b'"@users"' in after.get(path, b"")}
+        if step.verb == "leave":
+            pass
+        elif step.verb in ("redact", "blot"):
             self._redacts(step, before, after, done=done)
         elif step.verb == "forget":
             self._forgets(step, before, after, done=done)
         else:
-            for file in FILES:
-                if f"{file}.json" in changed and step.verb not in WITH_MIRROR:  # what arrives was written elsewhere
+            for file in (*FILES, *USER_FILES):
+                if path_of(file) in changed and step.verb not in WITH_MIRROR:  # what arrives was written elsewhere
                     self._writes_file(step, file, before, after)
             self._writes_entry(step, before, after)
         if step.verb not in WITH_MIRROR:
@@ -139,17 +147,17 @@ class Oracle:
             if path.startswith("entries/") and b'"sources"' not in after.get(path, b""):
                 self._together.add(frozenset(self._names_in(after.get(path, b"")) | _ids_in(after.get(path, b""))))
 
-    def _writing(self, step: Step, parents: frozenset[str] = frozenset()) -> Writing:
-        known = self._known[step.machine]
-        return Writing(step.verb, frozenset(known.sure), frozenset(known.perhaps), parents)
+    def _writing(self, step: Step, body: bytes, parents: frozenset[str] = frozenset()) -> Writing:
+        known, epoch = self._known[step.machine], str(from_json(body).get("epoch", "")) if body else ""
+        return Writing(step.verb, frozenset(known.sure), frozenset(known.perhaps), parents, epoch)
 
     def _writes_file(self, step: Step, file: str, before: Records, after: Records) -> None:
-        was, now = (content_of(records.get(f"{file}.json", b"")) for records in (before, after))
+        was, now = (content_of(records.get(path_of(file), b"")) for records in (before, after))
         for text, name in self._names.items():
             more = now.count(text) - was.count(text)
             if more > 1 and step.call:
                 raise Violation("doubled", f"{step} put {name} there {more} times")
-            self._in_files[file, name] += [self._writing(step)] * max(0, more)
+            self._in_files[file, name] += [self._writing(step, after.get(path_of(file), b""))] * max(0, more)
             self._taken[file, name] += max(0, -more)
 
     def _writes_entry(self, step: Step, before: Records, after: Records) -> None:
@@ -158,11 +166,11 @@ class Oracle:
         name = step.args[1]
         for path, body in after.items():
             if path.startswith("entries/") and words(name).encode() in body and path not in before:
-                self._in_entries[name] = self._writing(step)
+                self._in_entries[name] = self._writing(step, body)
                 self.places[name] = path
             elif path.startswith("entries/") and words(name).encode() in body:
                 parents = set() if _is_erased_by(before[path], body) else self._names_in(before[path])
-                self._in_entries[name] = self._writing(step, frozenset(parents))
+                self._in_entries[name] = self._writing(step, body, frozenset(parents))
                 self.places[name] = path
         if step.verb == "talk" and name in self._in_entries:
             self._of_runs[name] = step.machine
@@ -180,7 +188,7 @@ class Oracle:
 
     def _redacts(self, step: Step, before: Records, after: Records, *, done: bool) -> None:
         file, name = step.args
-        path, text = f"{file}.json", words(name)
+        path, text = path_of(file), words(name)
         was = content_of(before.get(path, b""))
         if not done or before.get(path) == after.get(path):
             return
@@ -228,11 +236,11 @@ class Oracle:
         """Raise ``Violation`` unless the records that all have in the end, and the ``kept`` copies, are right."""
         copies = [*kept, *records.items()]
         for (file, name), writings in self._in_files.items():
-            self._judge_line(file, name, writings, content_of(records.get(f"{file}.json", b"")), copies)
+            self._judge_line(file, name, writings, content_of(records.get(path_of(file), b"")), copies)
         gone, doubtful = self._forgotten_texts()
         live = [body for path, body in records.items() if path.startswith("entries/") and is_live(body)]
         for name in self._in_entries:
-            if name in gone or name in self._of_runs or name in self._erased_texts():
+            if name in gone or name in self._of_runs or name in self._erased_texts() or self._in_dead_epoch(name):
                 continue
             seen = sum(words(name).encode() in body for body in live)
             if seen > 1:
@@ -244,6 +252,7 @@ class Oracle:
         """The texts that may be nowhere: by name the letters to look for."""
         gone = {name: [words(name)] if at in self._fragments else halves(name) for at, name in self._gone_lines()}
         gone |= {name: halves(name) for name in (*self._forgotten_texts()[0], *self._erased_texts())}
+        gone |= {name: halves(name) for name in self._in_entries if self._in_dead_epoch(name)}
         return {name: [text[1:].encode() for text in texts] for name, texts in gone.items()}
 
     def private(self, machine: str | None) -> dict[str, list[bytes]]:
@@ -254,19 +263,22 @@ class Oracle:
         """The texts of runs of this machine that are over: in none of its records."""
         return {name for name in self._hung_up if self._of_runs[name] == machine}
 
+    def _in_dead_epoch(self, name: str) -> bool:
+        return self._in_entries[name].epoch in self._dead
+
     def _erased_texts(self) -> set[str]:
         """The texts that must be gone: somebody erased them who had all changes that there ever were of them."""
         return {name for name, erasers in self._erased.items() if any(self._touched[name] <= had for had in erasers)}
 
     def _gone_lines(self) -> Iterable[tuple[tuple[str, str], str]]:
-        for at, removals in self._redacted.items():
+        in_dead = {at: set[int]() for at, made in self._in_files.items() if any(it.epoch in self._dead for it in made)}
+        for at, removals in (in_dead | self._redacted).items():
             written_elsewhere = any(name == at[1] and file != at[0] for file, name in self._in_files)
             if not written_elsewhere and all(self._is_covered(it, removals) for it in self._in_files[at]):
                 yield at, at[1]
 
-    @staticmethod
-    def _is_covered(writing: Writing, removals: Iterable[int]) -> bool:
-        return any(writing.is_before(removal) for removal in removals)
+    def _is_covered(self, writing: Writing, removals: Iterable[int]) -> bool:
+        return writing.epoch in self._dead or any(writing.is_before(removal) for removal in removals)
 
     def _judge_line(
         self, file: str, name: str, writings: list[Writing], content: str, copies: list[tuple[str, bytes]]
@@ -317,9 +329,15 @@ def _closure(texts: Iterable[str], joins: Callable[[str, set[str]], bool], among
     return found
 
 
+def path_of(file: str) -> str:
+    """The path of the record of a file, such as ``notes`` or ``diary@ada``."""
+    uid, _, user = file.partition("@")
+    return user_file_path(user, uid) if user else f"{file}.json"
+
+
 def content_of(body: bytes) -> str:
     """The content of a memory file's record; "" if there is none."""
-    return str(from_json(body)["content"]) if body else ""
+    return str(from_json(body).get("content", "")) if body else ""
 
 
 def content_at(body: bytes) -> str:

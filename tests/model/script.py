@@ -2,7 +2,8 @@
 
 A step names its machine, its verb and the things it is about: a file (``notes``), a key (``K``), a text (``t1``). Every
 text occurs once in a script as something new; ``words`` turns its name into letters that occur nowhere else. With
-``age``, all clocks go on by more than deleted entries are kept; a save then erases some, and ``purge`` all. A step
+``age``, all clocks go on by more than deleted entries are kept; a save then erases some, and ``purge`` all. The file
+``diary@ada`` is Ada's own; ``leave ada`` has a machine forget her, and whoever writes for her later begins anew. A step
 that cannot be carried out (a text that is not there) is refused like the call of any user and changes nothing.
 """
 
@@ -17,7 +18,9 @@ from functools import lru_cache
 WITH_MIRROR = ("sync", "push", "flush", "tick", "pack", "restart", "settle")  # changes of others may arrive
 FILES = ("notes", "plan")
 KEYS = ("K", "N", "M")
-CALLERS = ("", "low", "sales")  # another level, another agent
+CALLERS = ("", "low", "sales", "ada", "bob")  # another level, another agent, one of two users
+DIARY, USERS = "diary", ("ada", "bob")
+USER_FILES = tuple(f"{DIARY}@{user}" for user in USERS)
 _LETTERS = "bcdfghjkmnpqrtvwxz"  # no vowels: neither words nor endings that a stemmer removes
 _HALF = 8
 
@@ -41,11 +44,20 @@ SYNC_VERBS = {
     **{"sync": 14, "push": 3, "flush": 3, "tick": 2, "pack": 1, "reopen": 2, "restart": 1, "deploy": 1, "again": 2},
     **{"amnesia": 1},
 }
+USER_VERBS = {"leave": 5}
 PUT_BACK = {"empty": 1, "rewind": 1}  # of the bucket
-VERBS = FILE_VERBS | ENTRY_VERBS | SYNC_VERBS | PUT_BACK
+VERBS = FILE_VERBS | ENTRY_VERBS | USER_VERBS | SYNC_VERBS | PUT_BACK
 MODES: dict[str, dict[str, int]] = {
     "files": FILE_VERBS | SYNC_VERBS | PUT_BACK,
     "entries": ENTRY_VERBS | SYNC_VERBS | PUT_BACK,
+    "users": {
+        **{"append": 10, "edit": 3, "cut": 1, "split": 1, "undo": 2, "back": 1, "redact": 3, "rewrite": 1},
+        **{"save": 10, "update": 3, "tag": 1, "rename": 2, "delete": 2, "restore": 1, "forget": 2, "talk": 1},
+        **{"age": 1, "purge": 1},
+        **USER_VERBS,
+        **SYNC_VERBS,
+        **PUT_BACK,
+    },
     "all": VERBS,
 }
 
@@ -183,13 +195,15 @@ class _Author:
 
     def _args(self, machine: str, verb: str) -> Sequence[str]:
         pick = self.chances.choice
+        if verb == "leave":
+            return [self._user()]
         if verb in ("append", "hand"):
-            return [file := self._file(), self._new(file, machine)]
+            return [file := self._file(by_hand=verb == "hand"), self._new(file, machine)]
         if verb in ("edit", "split", "rewrite"):
-            file, text = self._old(FILES, "notes")
+            file, text = self._old((*FILES, *USER_FILES), "notes")
             return [file, text, self._new(file, machine)]
         if verb in ("cut", "redact", "blot", "handcut"):
-            return self._old(FILES, "notes")
+            return self._old(FILES if verb == "handcut" else (*FILES, *USER_FILES), "notes")
         if verb in ("undo", "back"):
             return [self._file(), *([str(self.chances.randint(1, 3))] if verb == "back" else [])]
         if verb in ("save", "update", "episode", "talk"):
@@ -207,14 +221,24 @@ class _Author:
             return [pick(mine) if mine else "t0"]
         return []
 
-    def _file(self) -> str:
+    def _file(self, *, by_hand: bool = False) -> str:
+        if self._is_for_user() and not by_hand:
+            return f"{DIARY}@{self._user()}"
         return FILES[self.chances.random() < 0.15]
+
+    def _user(self) -> str:
+        return self.chances.choices(USERS, [3, 1])[0]
+
+    def _is_for_user(self) -> bool:
+        if "leave" not in self.weights:
+            return False
+        return self.chances.random() < (0.3 if "hand" in self.weights else 0.9)
 
     def _key(self) -> str:
         return self.chances.choices(KEYS, [5, 3, 1])[0]
 
     def _caller(self) -> str:
-        return self.chances.choices(CALLERS, [8, 1, 1])[0]
+        return self._user() if self._is_for_user() else self.chances.choices(CALLERS[:3], [8, 1, 1])[0]
 
     def _new(self, about: str, machine: str) -> str:
         self.written += 1

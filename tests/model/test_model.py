@@ -92,6 +92,28 @@ def test_what_was_kept_long_enough_is_erased_everywhere(steps: str, head: str) -
         assert None is run(parse(head + steps.replace(";", "\n")))
 
 
+LEFT = {
+    "while another is offline": "A append diary@ada t1;A save K t2 ada;A sync;B sync;B append diary@ada t3;"
+    "B save N t4 ada;A leave ada;A sync;B flush",
+    "with others": "A append diary@ada t1;A append diary@bob t2;A save K t3 bob;A save K t4;A sync;B sync;A leave ada;"
+    "B append diary@bob t5;B update K t6 bob;A sync",
+    "and came back on both": "A append diary@ada t1;A sync;B sync;A leave ada;B leave ada;A append diary@ada t2;"
+    "B append diary@ada t3;A sync;B sync",
+    "and came back where she was forgotten": "A append diary@ada t1;A sync;B sync;A leave ada;A append diary@ada t2;"
+    "A sync;B append diary@ada t3",
+    "before the bucket was put back": "A append diary@ada t1;A sync;B sync;A leave ada;A sync;A rewind 2;B sync",
+    "and redacted": "A append diary@ada t1;A sync;B sync;A redact diary@ada t1;B split diary@ada t1 t2;A sync",
+}
+
+
+@pytest.mark.parametrize("steps", LEFT.values(), ids=list(LEFT))
+@pytest.mark.parametrize("head", ["", "# processes=True\n"])
+def test_nothing_of_a_user_who_left_is_anywhere(steps: str, head: str) -> None:
+    """In no byte of a machine or the bucket; and nothing of another epoch, or of anybody else, is lost."""
+    with quiet():
+        assert None is run(parse(head + steps.replace(";", "\n")))
+
+
 def failures(count: int, **kind: Any) -> list[str]:
     """The scripts of one kind that break a promise; the first ones shrunk."""
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("forkserver")) as pool:

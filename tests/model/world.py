@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import shutil
@@ -156,9 +155,9 @@ class World:
     def records(self, name: str) -> Records:
         """The bytes of every record on a machine's disk, by path."""
         root = self._place / name
-        folders = (
-            [f"entries/{folder}/" for folder in os.listdir(root / "entries")] if (root / "entries").is_dir() else []
-        )
+        agents = [path.relative_to(root).as_posix() for path in root.glob("entries/*")]
+        users = [path.relative_to(root).as_posix() for path in root.glob("entries/*/users/*")]
+        folders = [f"{folder}/" for folder in (*agents, *users)]
         found = {}
         for folder in ["", *folders]:
             for path in glob(f"{folder}*.json", root_dir=root):

@@ -46,10 +46,11 @@ def unchecked(**fields: Any) -> MemoryFile:
 
 
 def declared(
-    uid: str = "notes", *, content: str = "", cap: int = 4096, description: str = "What is known."
+    uid: str = "notes", *, content: str = "", cap: int = 4096, description: str = "What is known.", **more: Any
 ) -> MemoryFile:
     """A declared memory file whose name is its uid."""
-    return MemoryFile(uid=uid, name=uid, description=description, max_size_bytes=cap, level="INTERNAL", content=content)
+    said = {"description": description, "max_size_bytes": cap, "level": "INTERNAL", "content": content, **more}
+    return MemoryFile(uid=uid, name=uid, **said)
 
 
 def seeded(content: str = "", *, uid: str = "notes", cap: int = 4096) -> Record:

@@ -53,10 +53,12 @@ class EntryMachine:
         self.manager = MemoryManager(
             directory, mirror, durability=durability, secrets="off", origin=self.book.meta.origin, now=now
         )
-        self.manager.restore(list(files) or [declared("notes", content="# notes\n")])
+        declared_files = list(files) or [declared("notes", content="# notes\n")]
+        self.manager.restore(declared_files)
         subscribers = Subscribers()
         origin = self.book.meta.origin()
         self.entries = Entries(self.manager.store, rules=rules, subscribers=subscribers, origin=origin, now=now)
+        self.manager.with_users(declared_files, lambda: self.entries.users)
         self.shelf = self.entries.repository
         release = self.entries.release_forgotten
         self.replica = self.manager.replica.with_entries(self.shelf, release_forgotten=release)
