@@ -371,9 +371,7 @@ def _make_entries(workflow: Workflow, assemble: Callable[[], Entries], *, replic
     """The entries, opened now if they are declared; a mirrored directory's replica learns of them at their opening."""
     entries = LazyEntries(workflow, assemble)
     if replica is not None:
-        entries.when_opened(
-            lambda opened: replica.with_entries(opened.repository, release_forgotten=opened.release_forgotten)
-        )
+        entries.when_opened(lambda it: replica.with_entries(it.repository, release_forgotten=it.release_forgotten))
     if entries.are_needed:
         entries.opened()
     return entries
@@ -388,8 +386,7 @@ def _rewrite(manager: MemoryManager, entries: LazyEntries, record: Record | Entr
     if record.retired is not None:
         raise EntryNotFound("the entry was deleted: restore it first")
     operator = Operator.of(record, by=by or Actor())
-    opened = entries.opened()
-    return opened.update(operator, record.key, content=text, expected_revision=record.revision).revision
+    return entries.opened().update(operator, record.key, content=text, expected_revision=record.revision).revision
 
 
 def _open_to_read(workflow: Workflow, cleanup: ExitStack, log: AuditLog) -> Entries:

@@ -193,11 +193,11 @@ class Machine:
 
     def _renew(self, key: str, caller: str = "") -> None:
         """Give an entry a lifetime that no script outlives, or start it again as a read does."""
-        found = self._inside.entries.get(_visitor(caller), key)
+        found = self._inside.entries.get(self._visitor(caller), key)
         if found is not None and found.expires_at is not None:
-            self._inside.entries.renew(_visitor(caller), [(found, MAX_TTL_SECONDS)])
+            self._inside.entries.renew(self._visitor(caller), [(found, MAX_TTL_SECONDS)])
         else:
-            self._inside.entries.update(_visitor(caller), key, ttl=MAX_TTL_SECONDS)
+            self._inside.entries.update(self._visitor(caller), key, ttl=MAX_TTL_SECONDS)
 
     def _rename(self, key: str, new: str, caller: str = "") -> None:
         self._inside.entries.relocate(self._visitor(caller), {key: new})

@@ -90,10 +90,10 @@ MUTANTS = (
         mode="entries",
     ),
     Mutant(
-        "the file of a user who came back goes on where the forgotten one ended",
-        "memfiles/files/user_files.py",
-        "return None if is_dead or",
-        "return None if",
+        "entries and files of a user live on when the epoch is forgotten",
+        "memfiles/sync/merge/merge_entries.py",
+        "    tombstones = [mark for id in record.mortal_ids if",
+        "    tombstones = [mark for id in record.ids if",
         mode="users",
     ),
     Mutant(
