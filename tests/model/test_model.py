@@ -77,6 +77,7 @@ ERASED = {
     "by a save": "A save K t1;A sync;B sync;A delete K;A sync;A age;B save N t2;A purge",
     "with a change that was not known": "A save K t1;A sync;B sync;B update K t2;A delete K;A age;A purge;A sync",
     "under another key": "A save K t1;A rename K N;A sync;B sync;B delete N;B sync;A sync;A age;A purge;B rename N M",
+    "by a save of its key": "A save K t1;A sync;B sync;A delete K;A age;A save K t6",
     "on three machines": "A save K t1;A sync;B sync;C sync;A delete K;A age;A purge;A sync;C tag K;B save K t2",
     "on both at once": "A save K t1;A delete K;A sync;B sync;B age;A purge;B purge;A sync;A save K t3;B restore K",
     "moved": "A save K t1;A sync;B sync;A delete K;B rename K M;A age;A purge;A sync;B delete M;B age;B purge",

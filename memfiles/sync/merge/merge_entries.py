@@ -81,6 +81,8 @@ def merge_entries(
         record = _heir(remote, local)
     else:
         record = _mark_of(local, remote, at=at)
+    forgets_local = forgets_local or (ours == "elsewhere" and _is_nowhere(local, known))
+    forgets_remote = forgets_remote or (theirs == "elsewhere" and _is_nowhere(remote, known))
     if isinstance(record, Mark) and record.cleared:
         forgets_local = forgets_local or not isinstance(local, Mark) or local.leads
         forgets_remote = forgets_remote or not isinstance(remote, Mark) or remote.leads
@@ -104,6 +106,11 @@ def place_of(entry: Entry, known: MarksById) -> Mark | None:
     found = [mark for id in entry.ids if (mark := known.get(id)) is not None and mark.leads]
     latest = max(found, key=lambda mark: (mark.at, mark.target), default=None)
     return None if latest is None or entry.run or latest.target == entry.path else latest
+
+
+def _is_nowhere(record: EntryRecord, known: MarksById) -> bool:
+    """Whether the other copy was made after this entry, which has no other place: it was erased for its age."""
+    return isinstance(record, Entry) and place_of(record, known) is None
 
 
 def includes(other: EntryRecord, entry: EntryRecord) -> bool:
