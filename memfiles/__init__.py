@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from memfiles.records.file_changes import FileCard as FileCard
     from memfiles.records.file_changes import Receipt as Receipt
     from memfiles.records.file_changes import Redaction as Redaction
+    from memfiles.records.graphemes import estimate_tokens as estimate_tokens
     from memfiles.records.record import Actor as Actor
     from memfiles.records.record import Change as Change
     from memfiles.records.record import Record as Record
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from memfiles.tools.results import ToolResult as ToolResult
     from memfiles.tools.session import Session as Session
     from memfiles.tools.session import tools as tools
-    from memfiles.tools.tokens import estimate_tokens as estimate_tokens
     from memfiles.tools.visibility import index_card as index_card
     from memfiles.tools.visibility import validate_refs as validate_refs
     from memfiles.workflow.workflow import MemoryFile as MemoryFile

@@ -29,7 +29,7 @@ from memfiles.errors import FileNotDeclared, InvalidArgument, MirrorUnavailable,
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport
 from memfiles.memory import Memory, load, look, open_mirror_of
 from memfiles.memory import open as open_memory
-from memfiles.records.entry import CORE, GENERAL, KINDS
+from memfiles.records.entry import CORE, GENERAL
 from memfiles.records.file_changes import FileCard
 from memfiles.records.keys import ENTRIES, USERS, WORKSPACE, uid_of
 from memfiles.records.record import Actor
@@ -58,7 +58,6 @@ _session_options = options(
 filtering = options(
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only entries with this tag; repeatable."),
     click.option("--category", help="Only entries of this category."),
-    click.option("--kind", type=click.Choice(KINDS), help="Only entries of this kind."),
 )
 
 

@@ -1,13 +1,13 @@
 """Entries: every operation on keyed memory, in one place and with one meaning.
 
-The surfaces (tools, command line, adapters) call this class and add nothing. It decides nothing itself: each of its
-parts is one idea, and this module assembles them.
+The surfaces (tools, command line, adapters) call this class and add nothing. It decides nothing: it joins its parts.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from memfiles.entries.callers import Caller, OperationSpan
@@ -17,18 +17,16 @@ from memfiles.entries.consolidation.plan import Plan, Summariser
 from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
 from memfiles.entries.forget import Forgetter, Forgotten, Selector
 from memfiles.entries.hydration import recall as recalls
-from memfiles.entries.hydration.recall import Recall
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.lazy import EntryFiles
 from memfiles.entries.log import MAX_GONE, EntryLog, Gone, LogReader, Tombstones
 from memfiles.entries.moves import relocate, renew
 from memfiles.entries.purge import Purged, Purger, end_run
+from memfiles.entries.questions import checked_filters
 from memfiles.entries.reader import (
-    DEFAULT_RESULTS,
     EntryDatabase,
     EntryReader,
     EntryRepository,
-    checked_filters,
     row_at,
 )
 from memfiles.entries.results import Found, Page, Results
@@ -151,8 +149,7 @@ class Entries:
         chosen: dict[str, Any] = {"filters": filters, "associate": associate}
         with self._span("search", session):
             if budget_bytes is None:
-                most = DEFAULT_RESULTS if max_results is None else max_results
-                results = self._reader.search(session, query, max_results=most, **chosen)
+                results = self._reader.search(session, query, max_results=max_results, **chosen)
             else:
                 given = {"budget_bytes": budget_bytes, "max_results": max_results, **chosen}
                 results = recalls.search_within(self._reader, session, query, **given)
@@ -161,7 +158,7 @@ class Entries:
 
     def recall(
         self, session: Caller, query: str, *, budget_bytes: int = RECALL_BYTES, include: Iterable[str] = ()
-    ) -> Recall:
+    ) -> recalls.Recall:
         """What memory holds about ``query``, for one turn: a block of at most ``budget_bytes``, and its entries.
 
         Pinned entries come first, then those of the keys in ``include``, then the answers, each with its neighbours:
@@ -181,13 +178,22 @@ class Entries:
         tags: Sequence[str] = (),
         category: str | None = None,
         kind: str | None = None,
+        tags_any: Sequence[str] = (),
+        kinds: Sequence[str] = (),
+        since: str | datetime | None = None,
+        order: Literal["key", "updated"] = "key",
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
-        """The visible entries by key, ``limit`` (1 to 100) at a time; ``cursor`` is the ``next`` of the last page."""
-        filters = checked_filters(tags=tags, category=category, kind=kind, prefix=prefix)
+        """The visible entries by key or, ``updated``, the last changed first; ``limit`` (1 to 100) at a time.
+
+        ``since`` is as of ``audit``. ``cursor`` is the ``next`` of the last page of it, else ``InvalidArgument``.
+        What does not change meanwhile is listed once, whatever is saved.
+        """
+        asked: dict[str, Any] = {"prefix": prefix, "tags": tags, "tags_any": tags_any, "category": category}
+        asked |= {"kind": kind, "kinds": kinds, "since": since, "order": order, "cursor": cursor}
         with self._span("list", session):
-            page = self._reader.page(session, filters=filters, limit=limit, cursor=cursor)
+            page = self._reader.page(session, limit=limit, **asked)
         self._log.note_read("list", session, [each.key for each in page.memories])
         return page
 

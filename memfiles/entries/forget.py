@@ -25,7 +25,7 @@ from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
 from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import InvalidArgument, MemfilesError, RecordCorrupt
-from memfiles.index import queries
+from memfiles.index import database, queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.records.entry import MAX_WHY_BYTES, Entry, Provenance
 from memfiles.records.entry_codec import read_entry
@@ -198,7 +198,7 @@ class Forgetter:
         Errors as of ``forget``.
         """
         graves: dict[str, list[Mark]] = {}
-        for path, buried in self._db.index.ask(queries.buried):
+        for path, buried in self._db.index.ask(database.buried):
             mark, entry = self._db.mark(path), entry_at(self._db.repository, buried)
             if mark is not None and entry is not None and buries(mark, entry):
                 graves.setdefault(buried, []).append(mark)

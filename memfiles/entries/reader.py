@@ -17,17 +17,19 @@ from typing import TypeGuard, TypeVar, cast
 from memfiles.entries import decisions
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, Partition, View, is_read_counted, view_of
-from memfiles.entries.drafts import EntryRules, check_category, check_kind, checked_tags
+from memfiles.entries.drafts import EntryRules
+from memfiles.entries.questions import Listing, as_text, listing
 from memfiles.entries.results import Found, Match, Page, Results, found_in
-from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed
+from memfiles.errors import EntryNotFound, StorageFailed
 from memfiles.index import queries
 from memfiles.index.index import Index
-from memfiles.index.queries import Filters
+from memfiles.index.queries import Filters, PagePlace
 from memfiles.index.rows import Row, row_of
 from memfiles.index.search import search
 from memfiles.index.search.embedder import Embedder, GuardedEmbedder, ModelUnavailable, QueryEmbedder
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import fill_index
+from memfiles.index.text import fts
 from memfiles.records.entry import Entry
 from memfiles.records.keys import (
     check_key,
@@ -35,7 +37,6 @@ from memfiles.records.keys import (
     check_whole,
     entry_place,
     id_path,
-    listed,
 )
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.storage.atomic import is_forbidden
@@ -213,9 +214,12 @@ class EntryReader:
             if is_read_counted(caller, entry.path, level=entry.level):
                 self._db.index.touch(entry.path, at=now)
 
-    def search(self, caller: Caller, query: str, *, max_results: int, filters: Filters, associate: bool) -> Results:
+    def search(
+        self, caller: Caller, query: str, *, max_results: int | None, filters: Filters, associate: bool
+    ) -> Results:
         """The visible entries that answer ``query``, best first; errors as of ``Entries.search``."""
-        answers = self.answers(caller, query, max_results=max_results, filters=filters, associate=associate)
+        most = DEFAULT_RESULTS if max_results is None else max_results
+        answers = self.answers(caller, query, max_results=most, filters=filters, associate=associate)
         self.count_reads(caller, [entry for entry, _ in answers.found])
         return answers.results
 
@@ -230,7 +234,7 @@ class EntryReader:
         grouped: bool = False,
     ) -> Answers:
         """As ``search``, with the records, and without counting the reads; for ``grouped`` see ``search.arranged``."""
-        query = _text(query, "the query")
+        query = as_text(query, "the query")
         check_whole(max_results, what="max_results", least=1, most=MAX_RESULTS)
         check_switch(associate, what="associate")
         view = view_of(caller, self._db.rules.levels)
@@ -249,28 +253,29 @@ class EntryReader:
         read = [(entry, hit) for entry, hit in zip(found, hits, strict=True) if entry is not None]
         return Answers(query, read, meaning=question is not None)
 
-    def page(self, caller: Caller, *, filters: Filters, limit: int, cursor: str | None) -> Page:
-        """The visible entries by key, ``limit`` at a time; ``cursor`` is the ``next`` of the page before."""
+    def page(self, caller: Caller, *, limit: int, **given: object) -> Page:
+        """The visible entries of a list, ``limit`` at a time; ``given`` are the arguments of ``listing``."""
         check_whole(limit, what="limit", least=1, most=MAX_PAGE)
-        after = check_key(cursor) if cursor else ""
+        asked = listing(now=self._db.now(), **given)
+        after = asked.after
         view, now = view_of(caller, self._db.rules.levels), self._db.now()
         found: list[Found] = []
         while len(found) <= limit:
             self._db.refresh(view)
-            rows = self._rows(view, filters=filters, now=now, after=after, limit=limit + 1 - len(found))
+            rows = self._rows(view, asked, now=now, after=after, limit=limit + 1 - len(found))
             if not rows:
                 break
-            after = rows[-1].key
+            after = queries.place_of(rows[-1])
             found += (found_in(entry) for row in rows if (entry := self._read(row.path, row.revision)) is not None)
         is_more = len(found) > limit
-        return Page(tuple(found[:limit]), found[limit - 1].key if is_more else None)
+        return Page(tuple(found[:limit]), asked.cursor_after(found[limit - 1]) if is_more else None)
 
     def _expire(self, view: View) -> None:
         """Take the expired entries of the view out of the search index."""
         index, now = self._db.index, self._db.now()
-        if index.ask(lambda opened: queries.has_expired_texts(opened, queries.parts(opened, view), now=now)):
+        if index.ask(lambda opened: fts.has_expired_texts(opened, queries.parts(opened, view), now=now)):
             index.change(
-                lambda opened: queries.remove_expired_texts(opened, queries.parts(opened, view), now=now), durable=False
+                lambda opened: fts.remove_expired_texts(opened, queries.parts(opened, view), now=now), durable=False
             )
 
     def _embedded(self, asked: _Search) -> QueryEmbedder | None:
@@ -296,7 +301,7 @@ class EntryReader:
     ) -> list[Hit] | None:
         """The hits; None if an expired entry would still count in the scores."""
         parts, now = queries.parts(connection, asked.view), self._db.now()
-        if may_be_due and queries.has_expired_texts(connection, parts, now=now):
+        if may_be_due and fts.has_expired_texts(connection, parts, now=now):
             return None
 
         def keep(ids: Sequence[int]) -> Collection[int]:
@@ -314,10 +319,11 @@ class EntryReader:
             grouped=asked.grouped,
         )
 
-    def _rows(self, view: View, *, filters: Filters, now: str, after: str, limit: int) -> Sequence[Row]:
+    def _rows(self, view: View, asked: Listing, *, now: str, after: PagePlace | None, limit: int) -> Sequence[Row]:
+        rows = queries.page if asked.order == "key" else queries.latest
         return self._db.index.ask(
-            lambda connection: queries.page(
-                connection, queries.parts(connection, view), now=now, filters=filters, after=after, limit=limit
+            lambda connection: rows(
+                connection, queries.parts(connection, view), now=now, filters=asked.filters, after=after, limit=limit
             )
         )
 
@@ -328,24 +334,6 @@ class EntryReader:
             return entry
         self._db.index.doubt([path])
         return None
-
-
-def checked_filters(
-    *, tags: object, category: object, kind: object, prefix: object = None, among: object = None
-) -> Filters:
-    """The filters of a read; ``InvalidArgument`` for values that no entry can have."""
-    wanted = None if kind is None else check_kind(kind)
-    named = None if category is None else check_category(category)
-    keys = None if among is None else tuple(check_key(key) for key in listed(among, "among"))
-    wanted_tags = () if tags == () else checked_tags(tags)
-    return Filters(wanted_tags, named, wanted, "" if prefix is None else _text(prefix, "prefix"), keys)
-
-
-def _text(value: object, what: str) -> str:
-    """The text, halves of surrogate pairs replaced; ``InvalidArgument`` for anything else."""
-    if not isinstance(value, str):
-        raise InvalidArgument(f"{what} must be text")
-    return value.encode(errors="replace").decode()
 
 
 def row_at(repository: EntryRepository, path: str) -> Row | None:

@@ -116,7 +116,7 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list, ordered by key; ``next`` is the cursor of the following part, None at the end."""
+    """A part of a list; ``next`` is the cursor of the following part, None at the end."""
 
     memories: tuple[Found, ...]
     next: str | None

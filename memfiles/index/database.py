@@ -182,3 +182,22 @@ def user_tallies(connection: sqlite3.Connection) -> list[UserTally]:
         WHERE epoch <> '' AND state = 'live' GROUP BY scope
     """
     return [UserTally(*row) for row in connection.execute(statement)]
+
+
+def buried(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """The paths of tombstones, each with that of an entry which it may bury."""
+    marks = "FROM entry AS m INDEXED BY entry_of_marks"
+    is_of = "m.state = 'forgotten' AND m.cause = 'tombstone' AND e.state <> 'forgotten'"
+    statement = f"""
+        SELECT m.path, e.path {marks} CROSS JOIN entry AS e ON e.lineage = m.lineage AND m.lineage <> '' WHERE {is_of}
+        UNION
+        SELECT m.path, e.path {marks} CROSS JOIN entry AS e ON e.epoch = m.lineage AND e.epoch <> ''
+        WHERE {is_of} AND m.lineage <> ''
+        UNION
+        SELECT m.path, e.path FROM entry AS e, json_each(e.aliases) AS a CROSS JOIN entry AS m ON m.lineage = a.value
+        WHERE e.aliases <> '[]' AND {is_of}
+        UNION
+        SELECT m.path, e.path {marks}, json_each(m.aliases) AS a CROSS JOIN entry AS e ON e.lineage = a.value
+        WHERE m.aliases <> '[]' AND {is_of}
+    """
+    return connection.execute(statement).fetchall()

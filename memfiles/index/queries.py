@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
 from memfiles.index.text import fts
@@ -30,16 +30,15 @@ _TAGGED = """
         SELECT 1 FROM json_each(:tags) AS w WHERE w.value NOT IN (SELECT t.value FROM json_each(e.tags) AS t)
     )
 """
+_TAGGED_ANY = """
+    EXISTS (SELECT 1 FROM json_each(e.tags) AS t WHERE t.value IN (SELECT value FROM json_each(:tags_any)))
+"""
 _OF_IDS = """
     SELECT i.id FROM entry AS i WHERE i.lineage IN (SELECT value FROM json_each(:ids))
     UNION SELECT i.id FROM entry AS i, json_each(i.aliases) AS a
     WHERE i.aliases <> '[]' AND a.value IN (SELECT value FROM json_each(:ids))
 """
 PART = "SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?"
-_EXPIRED_TEXTS = """
-    FROM json_each(:parts) AS p CROSS JOIN entry AS e INDEXED BY entry_by_expiry ON e.part = p.value
-    WHERE e.state = 'live' AND e.expires_at IS NOT NULL AND e.expires_at <= :now AND e.digest <> ''
-"""
 _SIZES = """
     SELECT part, sum(count) FROM total WHERE part IN (SELECT value FROM json_each(?)) AND state = 'live' GROUP BY part
 """
@@ -57,7 +56,7 @@ _FITTING = f"""
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Conditions for an entry to be returned: it has all of the ``tags`` and one of the ``keys``.
+    """Conditions for an entry to be returned: it has all of the ``tags``, and one of the ``tags_any``, ``kinds``, keys.
 
     ``provenance`` gives the values of fields of its provenance by their names.
     """
@@ -69,6 +68,22 @@ class Filters:
     keys: Sequence[str] | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
     id: str | None = None
+    tags_any: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+    since: str = ""
+
+
+class PagePlace(NamedTuple):
+    """The place of an entry in a list: of its key or, if the latest change comes first, of all three."""
+
+    key: str
+    updated_at: str
+    ordinal: int
+
+
+def place_of(row: Row) -> PagePlace:
+    """The place of a row."""
+    return PagePlace(row.key, row.updated_at, row.provenance.ordinal)
 
 
 def parts(connection: sqlite3.Connection, view: Sequence[PartitionKey]) -> list[int]:
@@ -125,11 +140,17 @@ def shadowed(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) 
 
 
 def page(
-    connection: sqlite3.Connection, parts: Sequence[int], *, now: str, filters: Filters, after: str, limit: int
+    connection: sqlite3.Connection,
+    parts: Sequence[int],
+    *,
+    now: str,
+    filters: Filters,
+    after: PagePlace | None,
+    limit: int,
 ) -> list[Row]:
-    """The next rows by key (in UTF-8 order) after the key ``after``; empty for the first ones."""
+    """The next rows by key (in UTF-8 order) after the one of this turn; None for the first ones."""
     condition, values = _filtered(filters)
-    values |= {"now": now, "after": after, "limit": limit, "beyond": filters.prefix + _BEYOND}
+    values |= {"now": now, "after": after.key if after else "", "limit": limit, "beyond": filters.prefix + _BEYOND}
     found: list[Row] = []
     for place, part in enumerate(parts):
         statement = f"""
@@ -141,6 +162,31 @@ def page(
         bound = {**values, "part": part, "before": as_json(parts[:place])}
         found += _rows(connection, statement, bound)
     return sorted(found, key=lambda row: row.key)[:limit]
+
+
+def latest(
+    connection: sqlite3.Connection,
+    parts: Sequence[int],
+    *,
+    now: str,
+    filters: Filters,
+    after: PagePlace | None,
+    limit: int,
+) -> list[Row]:
+    """As ``page``, but those whose content changed last come first."""
+    condition, values = _filtered(filters)
+    values |= {"now": now, "limit": limit, "since": filters.since} | (after or PagePlace("", "~", 0))._asdict()
+    found: list[Row] = []
+    for place, part in enumerate(parts):
+        statement = f"""
+            {_select("entry_by_time")}
+            WHERE e.part = :part AND e.kept = :kept AND {_LIVE} AND {condition} AND {_UNSHADOWED if place else "1"}
+              AND (e.updated_at, e.ordinal, e.key) < (:updated_at, :ordinal, :key) AND e.updated_at >= :since
+            ORDER BY e.updated_at DESC, e.ordinal DESC, e.key DESC LIMIT :limit
+        """
+        values |= {"part": part, "before": as_json(parts[:place])}
+        found += (row for kept in (True, False) for row in _rows(connection, statement, values | {"kept": kept}))
+    return sorted(found, key=lambda row: (row.updated_at, row.provenance.ordinal, row.key), reverse=True)[:limit]
 
 
 def recent(
@@ -282,25 +328,6 @@ def of_ids(connection: sqlite3.Connection, ids: Collection[str]) -> list[str]:
     return [path for (path,) in connection.execute(statement, {"ids": as_json(sorted(ids))})]
 
 
-def buried(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    """The paths of tombstones, each with that of an entry which it may bury."""
-    marks = "FROM entry AS m INDEXED BY entry_of_marks"
-    is_of = "m.state = 'forgotten' AND m.cause = 'tombstone' AND e.state <> 'forgotten'"
-    statement = f"""
-        SELECT m.path, e.path {marks} CROSS JOIN entry AS e ON e.lineage = m.lineage AND m.lineage <> '' WHERE {is_of}
-        UNION
-        SELECT m.path, e.path {marks} CROSS JOIN entry AS e ON e.epoch = m.lineage AND e.epoch <> ''
-        WHERE {is_of} AND m.lineage <> ''
-        UNION
-        SELECT m.path, e.path FROM entry AS e, json_each(e.aliases) AS a CROSS JOIN entry AS m ON m.lineage = a.value
-        WHERE e.aliases <> '[]' AND {is_of}
-        UNION
-        SELECT m.path, e.path {marks}, json_each(m.aliases) AS a CROSS JOIN entry AS e ON e.lineage = a.value
-        WHERE m.aliases <> '[]' AND {is_of}
-    """
-    return connection.execute(statement).fetchall()
-
-
 def all_made_of_others(connection: sqlite3.Connection) -> list[Row]:
     """The rows of entries made from others, of all agents and users."""
     return _rows(connection, f"{_select('entry_by_sources')} WHERE e.sources <> '[]' AND e.state <> 'forgotten'", ())
@@ -339,24 +366,6 @@ def reads(connection: sqlite3.Connection, parts: Sequence[int]) -> dict[str, tup
     return {path: (count, at) for path, count, at in connection.execute(statement, (as_json(parts),))}
 
 
-def has_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> bool:
-    """Whether these partitions hold texts of expired entries, which would count in scores."""
-    asked = {"parts": as_json(parts), "now": now}
-    return connection.execute(f"SELECT 1 {_EXPIRED_TEXTS} LIMIT 1", asked).fetchone() is not None
-
-
-def remove_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> None:
-    """Remove the texts of expired entries in these partitions.
-
-    Their rows stay, with the digest of no content: so the text is written again when the entry is renewed, even with
-    the same content.
-    """
-    asked = {"parts": as_json(parts), "now": now}
-    for id, part in connection.execute(f"SELECT e.id, e.part {_EXPIRED_TEXTS}", asked).fetchall():
-        fts.remove(connection, part, id)
-        connection.execute("UPDATE entry SET digest = '' WHERE id = ?", (id,))
-
-
 def sorts(
     connection: sqlite3.Connection, place: PartitionKey, *, category: str | None, kind: str | None
 ) -> list[tuple[int, str, str]]:
@@ -377,6 +386,15 @@ def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
     if filters.tags:
         conditions.append(_TAGGED)
         values["tags"] = as_json(filters.tags)
+    if filters.tags_any:
+        conditions.append(_TAGGED_ANY)
+        values["tags_any"] = as_json(filters.tags_any)
+    if filters.kinds:
+        conditions.append("e.kind IN (SELECT value FROM json_each(:kinds))")
+        values["kinds"] = as_json(filters.kinds)
+    if filters.since:
+        conditions.append("e.updated_at >= :since")
+        values["since"] = filters.since
     if filters.keys is not None:
         conditions.append("e.key IN (SELECT value FROM json_each(:keys))")
         values["keys"] = as_json(filters.keys)

@@ -4,7 +4,7 @@
 the package in the function's place, so the package can be called in the same way.
 
 Other rooms use ``arguments``, ``compaction``, ``definitions``, ``dialects``, ``entry_definitions``, ``entry_tools``,
-``json_schemas``, ``oversight``, ``profiles``, ``results``, ``session``, ``tokens``, ``visibility`` and
+``json_schemas``, ``oversight``, ``profiles``, ``results``, ``session``, ``visibility`` and
 ``worker_calls``.
 """
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from memfiles.records.graphemes import estimate_tokens
 from memfiles.tools.dialects import DIALECTS, render
 from memfiles.tools.profiles import offered
-from memfiles.tools.tokens import estimate_tokens
 from memfiles.workflow.fields import TOOL_NAMES
 from tests.benchmarks.bare import show
 from tests.support import ROOT

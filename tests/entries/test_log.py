@@ -400,3 +400,36 @@ def test_what_is_to_be_erased_takes_no_place_in_a_list(tmp_path: Path, expired: 
         found = entries.deleted(visitor, limit=1)
 
     assert (["stays"], False) == ([each.found.key for each in found.entries], found.more)
+
+
+def test_from_the_first_save_to_the_tombstone(tmp_path: Path) -> None:
+    """Saved, updated, moved, renamed, merged, restored and deleted: one log has it all; a tombstone is left of it."""
+    visitor, rules = Visitor(run="evt-1"), EntryRules(budget=Budget(max_entries=10))
+    with entries_in(tmp_path, rules=rules) as entries:
+        id = entries.save(visitor, "plan", "Ada is on Free", category="workspace").id
+        entries.update(visitor, "plan", content="Ada is on Pro")
+        entries.update(visitor, "plan", category="general")
+        entries.relocate(visitor, {"plan": "ada/plan"})
+        entries.save(visitor, "ada/plan again", "Ada is on Pro", pinned=True)
+        plan = entries.plan(visitor, share=0.1)
+        entries.apply(visitor, plan)
+        merged = entries.log(visitor, "plan")
+        entries.restore(visitor, "ada/plan")
+        entries.delete(visitor, "ada/plan", call_id="c9")
+        log = entries.log(visitor, "plan")
+        entries.forget(visitor, id=id, why="asked to")
+
+        assert ("deleted", ["ada/plan again"]) == (merged.state, [*merged.made_into.values()])
+        assert [
+            *[("delete", "ada/plan", "agent"), ("restore", "ada/plan", "agent"), ("merge", "ada/plan", "agent")],
+            *[("rename", "ada/plan", "agent"), ("move", "plan", "agent")],
+            *[("update", "plan", "workspace")] * 2,
+            ("save", "plan", "workspace"),
+        ] == [(each.op, each.key, each.scope) for each in log.changes]
+        assert (plan.id, "plan", "workspace", "c9") == (
+            *(log.changes[2].cause, log.changes[3].from_key, log.changes[4].from_scope, log.changes[0].by.call),
+        )
+        assert (id, "ada/plan", "deleted", True) == (log.found.id, log.found.key, log.state, log.is_complete)
+        assert [(id, "asked to")] == [(each.id, each.why) for each in entries.tombstones(visitor).tombstones]
+        with pytest.raises(EntryNotFound):
+            entries.log(visitor, "plan")

@@ -17,8 +17,9 @@ from memfiles.entries.callers import SessionProvenance
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.files.manager import MemoryManager
+from memfiles.index import database
 from memfiles.index import queries as reading
-from memfiles.index.queries import Filters
+from memfiles.index.queries import Filters, PagePlace, place_of
 from memfiles.index.rows import Counted, Row, row_of
 from memfiles.records.entry import Entry, Provenance, Retired, block_bytes
 from memfiles.records.levels import Levels
@@ -74,6 +75,9 @@ _filters = st.builds(
     category=st.sampled_from([None, "general"]),
     kind=st.sampled_from([None, "fact"]),
     prefix=st.sampled_from(["", "a", "ab", "é", "z"]),
+    tags_any=st.sampled_from([(), (), ("y", "z"), ('"', "x")]),
+    kinds=st.sampled_from([(), (), ("note",), ("fact", "episode", "note")]),
+    since=st.sampled_from(["", "", *TIMES]),
 )
 
 
@@ -109,6 +113,9 @@ def _fits(entry: Entry, filters: Filters) -> bool:
         and filters.category in (None, entry.category)
         and filters.kind in (None, entry.kind)
         and entry.key.startswith(filters.prefix)
+        and (not filters.tags_any or not set(filters.tags_any).isdisjoint(entry.tags))
+        and (not filters.kinds or entry.kind in filters.kinds)
+        and entry.updated_at >= filters.since
     )
 
 
@@ -124,28 +131,31 @@ _against_a_model = settings(max_examples=20, deadline=None, suppress_health_chec
 
 
 @_against_a_model
-@given(entries=_entries(), filters=_filters, limit=st.integers(1, 5))
-def test_pages_hold_what_a_plain_list_holds(memory: Memory, entries: list[Entry], filters: Filters, limit: int) -> None:
-    """Page after page, by key."""
+@given(entries=_entries(), filters=_filters, limit=st.integers(1, 5), order=st.sampled_from(["key", "updated"]))
+def test_pages_hold_what_a_plain_list_holds(
+    memory: Memory, entries: list[Entry], filters: Filters, limit: int, order: str
+) -> None:
+    """Page after page, by key or the last changed first."""
     _fill(memory, entries)
+    asked = reading.page if order == "key" else reading.latest
 
-    def page(after: str) -> list[Row]:
+    def page(after: PagePlace | None) -> list[Row]:
         found: list[Row] = _ask(
             memory,
-            lambda connection, parts: reading.page(
-                connection, parts, now=NOW, filters=filters, after=after, limit=limit
-            ),
+            lambda connection, parts: asked(connection, parts, now=NOW, filters=filters, after=after, limit=limit),
         )
         return found
 
     found: list[str] = []
-    rows = page("")
+    rows = page(None)
     while rows:
         found += _paths(rows)
-        rows = page(rows[-1].key)
-    expected = [entry for entry in _seen(entries) if _fits(entry, filters)]
+        rows = page(place_of(rows[-1]))
+    expected = sorted((entry for entry in _seen(entries) if _fits(entry, filters)), key=lambda entry: entry.key)
+    if order == "updated":
+        expected.sort(key=lambda entry: (entry.updated_at, entry.provenance.ordinal, entry.key), reverse=True)
 
-    assert [entry.path for entry in sorted(expected, key=lambda entry: entry.key)] == found
+    assert [entry.path for entry in expected] == found
 
 
 @_against_a_model
@@ -222,7 +232,8 @@ def test_a_row_comes_back_as_it_was_put(memory: Memory) -> None:
     entry = saved("k", "text", tags=("a", 'b"'), links=("l",), pinned=True, provenance=Provenance("support", run="r"))
     _fill(memory, [entry])
     (found,) = _ask(
-        memory, lambda connection, parts: reading.page(connection, parts, now=NOW, filters=Filters(), after="", limit=9)
+        memory,
+        lambda connection, parts: reading.page(connection, parts, now=NOW, filters=Filters(), after=None, limit=9),
     )
 
     assert row_of(entry, found.signature)._replace(content="", lineage="") == found
@@ -255,7 +266,7 @@ def test_what_was_forgotten_is_found_by_its_ids(memory: Memory) -> None:
     memory.save(replace(buried(saved("e")), moved=(saved("d").path,)))
     memory.index.catch_up()
 
-    assert {saved(key).path for key in "abd"} == {path for _, path in memory.index.ask(reading.buried)}
+    assert {saved(key).path for key in "abd"} == {path for _, path in memory.index.ask(database.buried)}
     assert [joined[2].path] == memory.index.ask(lambda connection: reading.of_ids(connection, {other}))
 
 
@@ -279,10 +290,16 @@ def test_expired_and_retired_ones_are_listed_earliest_first(memory: Memory) -> N
 
 QUESTIONS: dict[str, Callable[[sqlite3.Connection, list[int]], object]] = {
     "page": lambda connection, parts: reading.page(
-        connection, parts, now=NOW, filters=Filters(), after="key-000100", limit=10
+        connection, parts, now=NOW, filters=Filters(), after=PagePlace("key-000100", "", 0), limit=10
     ),
     "prefix": lambda connection, parts: reading.page(
-        connection, parts, now=NOW, filters=Filters(prefix="key-0002"), after="", limit=200
+        connection, parts, now=NOW, filters=Filters(prefix="key-0002"), after=None, limit=200
+    ),
+    "latest": lambda connection, parts: reading.latest(
+        connection, parts, now=NOW, filters=Filters(), after=None, limit=10
+    ),
+    "latest of few": lambda connection, parts: reading.latest(
+        connection, parts, now=NOW, filters=Filters(since="2027-01-01T00:00:00.000Z"), after=None, limit=10
     ),
     "visible": lambda connection, parts: reading.visible(connection, parts, range(50), now=NOW, filters=Filters()),
     "recent": lambda connection, parts: next(reading.recent(connection, parts, now=NOW)),

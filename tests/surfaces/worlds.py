@@ -74,6 +74,10 @@ KINDS = (None, None, "fact", "procedure", "episode")
 CATEGORIES = ("daily", "core", "conversation", "conversation", "own")
 SHARED = "workspace"
 TTLS = (3600, 86_400)
+_LISTED: dict[str, tuple[Any, ...]] = {
+    **{"prefix": ("plan",), "order": ("key", "updated", "updated"), "since": ("1h", "2026-01-01")},
+    **{"tags_any": (["ada"], ["bob", "billing"]), "kinds": (["fact"], ["note", "episode"])},
+}
 MILLISECOND = 1_000_000  # ns, a tick of the clock that records show
 LIVES = (*TTLS, 72 * 3600, 24 * 3600)
 """Seconds between a change and the time at which something expires."""
@@ -183,7 +187,7 @@ class World:
         self.transcript: list[str] = []
         self.sessions: dict[Actor, Session] = {}
         self.plans: dict[Actor, list[Plan]] = {}
-        self.cursors: dict[Actor, str] = {}
+        self.lists: dict[Actor, dict[str, Any]] = {}
         self._ids: dict[str, int] = {}
         self._starts: list[str] = []
         self._steps: list[str] = []
@@ -277,6 +281,8 @@ _RANDOM = (
     (re.compile(r"plan-[0-9a-f]{12}"), "<plan>"),
     (re.compile(r"evict-[0-9a-f]{12}"), "<eviction>"),
     (re.compile(r"(ordinal\W{1,4})\d+"), r"\1<ordinal>"),
+    (re.compile(r"(\bupdated,[0-9a-f]{8},[^,]*,[^,]*,)\d+"), r"\1<ordinal>"),
+    (re.compile(r"(\b(key|updated),[0-9a-f]{8},)[^,]+,"), r"\1<since>,"),
 )
 
 
@@ -309,11 +315,12 @@ def _entries(name: str) -> Verb:
 
 
 def _list(world: World, actor: Actor, *, follow: bool, **given: Any) -> Answer:
-    """A page of a list; ``follow``: after the actor's last one."""
-    cursor = world.cursors.pop(actor, None) if follow else None
-    page = world.memory.entries.list(world.session(actor), cursor=cursor, **given)
+    """A page of a list; ``follow``: the one after the actor's last one, if there is more."""
+    limit = given.pop("limit")
+    given = world.lists.pop(actor, given) if follow else given
+    page = world.memory.entries.list(world.session(actor), limit=limit, **given)
     if page.next is not None:
-        world.cursors[actor] = page.next
+        world.lists[actor] = given | {"cursor": page.next}
     return page
 
 
@@ -599,7 +606,9 @@ class Author:
 
     def _listing(self, keys: Sequence[str]) -> dict[str, Any]:
         given = {"follow": self._maybe(0.3), "limit": self._one((1, 2, 100))}
-        return given | ({"prefix": "plan"} if self._maybe(0.2) else {})
+        for name, values in _LISTED.items():
+            given |= {name: self._one(values)} if self._maybe(0.2) else {}
+        return given
 
     def _forget(self, keys: Sequence[str]) -> dict[str, Any]:
         """By key; by what else, only where nobody's shared entries can be meant."""
@@ -627,7 +636,7 @@ class Author:
             "get": lambda: {"key": self._one(keys)},
             "recall": lambda: {"key": self._one(keys)} if self._maybe() else {"query": self._one(QUERIES)},
             "search": lambda: {"query": self._one(QUERIES)} | ({"budget_bytes": 900} if self._maybe(0.3) else {}),
-            "list": lambda: {"limit": self._one((1, 100))},
+            "list": lambda: {"limit": self._one((1, 100)), "order": self._one(("key", "updated"))},
             "delete": lambda: {"key": self._one(keys)},
             "update": lambda: self._draft(keys, may_stay=True),
             "read_memory": lambda: {"file": self._one(FILES)},
@@ -699,6 +708,7 @@ class Author:
                     ["entries", "get", key],
                     ["entries", "search", query],
                     ["entries", "list", "--limit", "1"],
+                    ["entries", "list", "--order", "updated", "--tag-any", "ada", "--since", "1h"],
                     ["entries", "explain", key],
                     ["entries", "log", key],
                     ["entries", "diff", key],

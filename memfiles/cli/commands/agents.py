@@ -21,9 +21,9 @@ from memfiles.cli.options import command, current, usage_error
 from memfiles.errors import ExtraMissing
 from memfiles.files.manager import MemoryManager
 from memfiles.memory import open as open_memory
+from memfiles.records.graphemes import estimate_tokens
 from memfiles.tools.dialects import DIALECTS, render
 from memfiles.tools.session import definitions_of
-from memfiles.tools.tokens import estimate_tokens
 from memfiles.tools.visibility import VisibleFile, card_of_files, visible_files
 from memfiles.workflow.fields import TOOL_NAMES, ToolNames
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +13,10 @@ from memfiles.cli.commands.read import author
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
 from memfiles.cli.options import command, group
 from memfiles.entries.log import MAX_GONE, EntryChange
+from memfiles.entries.questions import ORDERS
 from memfiles.entries.results import Found
 from memfiles.errors import EntryNotFound
-from memfiles.records.entry import RECALL_BYTES
+from memfiles.records.entry import KINDS, RECALL_BYTES
 from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, LEAST_SEARCH_BYTES, MAX_PAGE, MAX_RESULTS
 
 _SNIPPET_WIDTH = 60
@@ -69,6 +71,7 @@ def get_command(key: str, who: As) -> None:
     help="Pass part of a match's score to related entries.",
 )
 @filtering
+@click.option("--kind", type=click.Choice(KINDS), help="Only entries of this kind.")
 @as_session
 def search_command(query: str, association: bool, who: As, **given: Any) -> None:
     """Search the entries, best match first.
@@ -134,9 +137,16 @@ def recall_command(query: str, budget_bytes: int, include: tuple[str, ...], who:
 )
 @click.option("--cursor", metavar="CURSOR", help="Continue where an earlier list ended.")
 @filtering
+@click.option("--tag-any", "tags_any", multiple=True, metavar="TAG", help="Only entries with one of these; repeatable.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only entries of this kind; repeatable.")
+@click.option("--since", metavar="WHEN", help="Only entries whose text changed since a date, time or span such as 24h.")
+@click.option("--order", type=click.Choice(ORDERS), default="key", show_default=True, help="By key, or newest first.")
 @as_session
 def list_command(who: As, **given: Any) -> None:
-    """List entries by key, without their text."""
+    """List entries without their text, by key or the last changed first.
+
+    --cursor continues a list with the same order and filters.
+    """
     with reading_entries(who) as (memory, session):
         page = memory.entries.list(session, **given)
     if output.as_json(page.to_dict()):
@@ -147,7 +157,7 @@ def list_command(who: As, **given: Any) -> None:
     headers = ("KEY", "LEVEL", "CATEGORY", "KIND", "BYTES", "UPDATED", "TAGS")
     output.table(headers, map(_listed_row, page.memories), numeric=("BYTES",))
     if page.next is not None:
-        output.note(f"more entries: --cursor {page.next}")
+        output.note(f"more entries: --cursor {shlex.quote(page.next)}")
 
 
 @command("log", "memfiles entries log customers/ada/plan --agent support -n 5", of=entries_command)

@@ -45,6 +45,10 @@ TABLES = (
 NewText = tuple[int, str, str, Sequence[str]]  # id, key, content and tags of an entry
 _TAG_SEPARATOR = "\n"
 _BUT = "AND rowid NOT IN (SELECT value FROM json_each(?))"
+_EXPIRED_TEXTS = """
+    FROM json_each(:parts) AS p CROSS JOIN entry AS e INDEXED BY entry_by_expiry ON e.part = p.value
+    WHERE e.state = 'live' AND e.expires_at IS NOT NULL AND e.expires_at <= :now AND e.digest <> ''
+"""
 
 
 @dataclass(slots=True)
@@ -345,3 +349,21 @@ def _words(text: StoredText) -> tuple[int, str, str, str]:
 def as_json(values: Iterable[int | str]) -> str:
     """A list as one parameter, so that a statement stays the same and is prepared once."""
     return to_json(list(values)).decode()
+
+
+def has_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> bool:
+    """Whether these partitions hold texts of expired entries, which would count in scores."""
+    asked = {"parts": as_json(parts), "now": now}
+    return connection.execute(f"SELECT 1 {_EXPIRED_TEXTS} LIMIT 1", asked).fetchone() is not None
+
+
+def remove_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> None:
+    """Remove the texts of expired entries in these partitions.
+
+    Their rows stay, with the digest of no content: so the text is written again when the entry is renewed, even with
+    the same content.
+    """
+    asked = {"parts": as_json(parts), "now": now}
+    for id, part in connection.execute(f"SELECT e.id, e.part {_EXPIRED_TEXTS}", asked).fetchall():
+        remove(connection, part, id)
+        connection.execute("UPDATE entry SET digest = '' WHERE id = ?", (id,))
