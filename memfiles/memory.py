@@ -285,10 +285,9 @@ class Memory:
     def purge(self, *, dry_run: bool = False, progress: Progress | None = None) -> Purged:
         """Erase now what expired, was deleted or was evicted for as long as ``retention`` of the workflow says.
 
-        That is done in portions by every open, close, save and consolidation as well. ``dry_run`` only counts;
-        ``progress(done, total)`` is called after each portion. Returns when no file under the directory holds the
-        content; the mirror's copies are replaced by the next push. ``LockTimeout``, ``StorageFailed``: what is left is
-        tried again later.
+        Every open, close, save and consolidation does a portion of it. ``dry_run`` only counts; ``progress`` is called
+        after each portion. Returns when no file under the directory holds the content; the next push replaces the
+        mirror's copies. ``LockTimeout``, ``StorageFailed``: what is left is tried again later.
         """
         return self.entries.purge(dry_run=dry_run, progress=progress)
 
@@ -379,10 +378,9 @@ def _make_entries(workflow: Workflow, assemble: Callable[[], Entries], *, replic
 
 def _rewrite(manager: MemoryManager, entries: LazyEntries, record: Record | Entry, text: str, by: Actor | None) -> int:
     """Make ``text`` the content of this version of a record, as the operator of the directory; the new revision."""
-    if isinstance(record, Record):
-        return manager.replace(record.uid, text, expected_revision=record.revision, by=by).revision
-    if record.agent == FILES:
-        return manager.replace(record.key, text, expected_revision=record.revision, by=by, user=record.user).revision
+    if isinstance(record, Record) or record.agent == FILES:
+        file, user = (record.uid, None) if isinstance(record, Record) else (record.key, record.user)
+        return manager.replace(file, text, expected_revision=record.revision, by=by, user=user).revision
     if record.retired is not None:
         raise EntryNotFound("the entry was deleted: restore it first")
     operator = Operator.of(record, by=by or Actor())
