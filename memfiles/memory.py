@@ -120,10 +120,9 @@ def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
 def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], object] = _log.warning) -> Memory:
     """Open the memory for reading only: ``report`` is the plan of a restore, ``sync.status()`` is read from disk.
 
-    No record changes; an export, and reads if the workflow says so, are in the audit. Acknowledged changes of a dead
-    process are recovered first; ``warn`` is called if the disk refuses that. Entries open at their first use, which
-    makes missing state folders and updates the derived index. ``manager`` answers ``plan`` and ``view`` only. With
-    ``ask_mirror`` the report asks the mirror for missing files.
+    No record changes; the audit has exports and, if declared, reads. Changes that a dead process acknowledged are
+    recovered first; ``warn`` is called if the disk refuses that. Entries and files of users open at their first use,
+    which updates the derived index. The report asks the mirror for missing files with ``ask_mirror``.
     """
     manager = _make_manager(workflow, mirror=open_mirror_of(workflow) if ask_mirror else None, ledger=None)
     try:
@@ -354,11 +353,10 @@ def _sweep(workflow: Workflow, entries: LazyEntries) -> None:
 
 
 def _make_manager(workflow: Workflow, *, mirror: Mirror | None, ledger: Ledger | None) -> MemoryManager:
-    declared = workflow.memory
     return MemoryManager(
         workflow.directory,
         mirror,
-        durability=declared.durability,
+        durability=(declared := workflow.memory).durability,
         secrets=declared.secrets,
         scan=scanner_called(declared.secrets_scanner),
         lowest_level=workflow.levels.lowest,
