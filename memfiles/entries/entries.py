@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from memfiles.entries.callers import Caller, OperationSpan
+from memfiles.entries.callers import Caller, OperationSpan, check_caller
 from memfiles.entries.consolidation.application import Applied
 from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Consolidator
 from memfiles.entries.consolidation.plan import Plan, Summariser
@@ -380,6 +380,7 @@ class Entries:
 
     def end_run(self, session: Caller, *, levels: Iterable[str] | None = None) -> int:
         """Remove the entries of the session's run alone, at its level or at those given; returns their number."""
+        check_caller(session, may_be_closed=True)
         return end_run(self._db, session, levels=[session.level] if levels is None else levels)
 
     def purge(self, *, dry_run: bool = False, progress: Progress | None = None) -> Purged:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from memfiles.entries.callers import Caller, Partition, check_caller, own_level
+from memfiles.entries.callers import Caller, Partition, own_level
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import HOUR_SECONDS, LAST_MOMENT, later
 from memfiles.entries.forget import Forgetter
@@ -207,7 +207,6 @@ def end_run(db: EntryDatabase, caller: Caller, *, levels: Iterable[str]) -> int:
 
     Marks come first, so that no journal brings them back; then the files are removed.
     """
-    check_caller(caller, may_be_closed=True)
     partitions = [own_level(caller, level)["run"] for level in levels] if caller.provenance.run else []
     if not partitions:
         return 0

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Literal, TypeVar
 
 from pydantic_core import to_json
 
-from memfiles.errors import MemfilesError
+from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage import atomic
@@ -55,7 +55,9 @@ _second = (0, "")  # the last second formatted: formatting costs five times as m
 
 
 def reported(items: Sequence[T], progress: Progress | None, *, part: int = 1, parts: int = 1) -> Iterator[T]:
-    """The items of one of several equal parts of the work, each reported once it is done."""
+    """The items of one of several equal parts of the work, each reported once it is done. ``InvalidArgument``."""
+    if progress is not None and not callable(progress):
+        raise InvalidArgument(f"progress must be a function of done and total, not {type(progress).__name__}")
     for number, item in enumerate(items, 1):
         yield item
         if progress is not None:
