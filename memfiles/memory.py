@@ -133,7 +133,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
     cleanup = ExitStack()
     store = cleanup.enter_context(ExitStack())  # closed after the entries
     log = AuditLog(workflow.directory, reads=workflow.memory.audit.reads)
-    entries = LazyEntries(workflow, partial(_open_to_read, workflow, store, log))
+    entries = LazyEntries(workflow, partial(_open_to_read, workflow, store, log), may_change=False)
     cleanup.callback(entries.close)
     manager.with_users(workflow.memory.files, lambda: entries.opened().users)
     sync = NullSync(partial(status_on_disk, workflow), kept=Conflicts(workflow.directory))
@@ -335,7 +335,7 @@ class Memory:
             return None
         from memfiles.tools.entry_tools import EntryAccess  # late: only workflows with entries need it
 
-        consolidates = declared.consolidate == "close" and self._audit is not None  # ``look`` changes nothing
+        consolidates = declared.consolidate == "close" and self._entries.may_change
         return EntryAccess(self._entries.opened(), chosen, ends_run, spec.forget, spec.entries == "r", consolidates)
 
     def _check_open(self) -> None:

@@ -38,8 +38,12 @@ class LazyEntries:
     ``are_needed``: that, or it declares memory files per user, whose records are kept with the entries.
     """
 
-    def __init__(self, workflow: Workflow, assemble: Callable[[], Entries]) -> None:
-        """``assemble`` is called when the entries are opened; see ``assembled``."""
+    def __init__(self, workflow: Workflow, assemble: Callable[[], Entries], *, may_change: bool = True) -> None:
+        """``assemble`` is called when the entries are opened; see ``assembled``.
+
+        ``may_change``: closing a session may change entries, as the memory is not only looked at.
+        """
+        self.may_change = may_change
         self.are_declared = workflow.memory.entries is not None
         self.are_needed = self.are_declared or workflow.shared_files != workflow.memory.files
         self._assemble = assemble
