@@ -66,8 +66,7 @@ def open(
     declared URL, not its key. ``progress(done, total)`` is called while many records are fetched, by any thread.
     ``embedder`` adds search by meaning. ``summariser`` writes the notes of ``entries.plan`` and of sessions that close
     (``consolidate: close``); a save over a budget goes without. Raises ``WorkflowError`` for an unusable declaration;
-    nothing on disk has changed then. A mirror that does not answer is not an error: see ``report`` and
-    ``sync.status()``.
+    nothing on disk has changed then. A mirror that does not answer is not an error: see ``sync.status()``.
     """
     if summariser is not None and not callable(getattr(summariser, "summarise", None)):
         raise InvalidArgument("summariser must have a method summarise(texts, *, most_bytes) that returns a text")
@@ -84,9 +83,9 @@ def open(
         report = manager.restore(workflow)
         manager.subscribe(log.record_change)
         replica = manager.replica if counted is not None else None
-        assemble = partial(assembled, workflow, manager.store, manager.subscribers, audit=log, embedder=embedder)
-        assemble = partial(assemble, summariser=summariser)
-        entries = _make_entries(workflow, partial(assemble, origin=manager.origin), replica=replica)
+        given = partial(assembled, embedder=embedder, summariser=summariser, audit=log, origin=manager.origin)
+        assemble = partial(given, workflow, manager.store, manager.subscribers)
+        entries = _make_entries(workflow, assemble, replica=replica)
         cleanup.callback(entries.close)
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
         kept = Conflicts(directory, rewrite=partial(_rewrite, manager, entries), audit=log)
@@ -302,8 +301,7 @@ class Memory:
     def close(self) -> None:
         """End the sessions, stop watching, push what the mirror lacks if it answers, and checkpoint. Idempotent.
 
-        Takes some seconds if the mirror hangs, or if ``consolidate: close`` has much to do; what is left is done after
-        the next start.
+        Takes some seconds if the mirror hangs or much is consolidated; what is left is done after the next start.
         """
         with self._closing:
             if self._closed:
