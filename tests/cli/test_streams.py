@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
+import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -104,8 +107,8 @@ def test_a_reader_that_goes_away_is_no_success(project: Path, unbuffered: bool) 
     assert (0, "# Notes\n" + LINE * 20_000, "") == shell(project, "memfiles read notes | cat", unbuffered=unbuffered)
 
 
-def on_a_terminal(project: Path, *arguments: str, **environment: str) -> str:
-    """Everything that a command prints where stdout and stderr are one terminal."""
+def on_a_terminal(project: Path, *arguments: str, is_slow: bool = False, **environment: str) -> str:
+    """Everything that a command prints where stdout and stderr are one terminal; a slow one rests most of the time."""
     kept = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -115,14 +118,25 @@ def on_a_terminal(project: Path, *arguments: str, **environment: str) -> str:
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,
-    ):
+    ) as running:
         os.close(theirs)
         printed = bytearray()
+        if is_slow:
+            threading.Thread(target=_slow_down, args=(running,), daemon=True).start()
         with suppress(OSError):  # the end of a terminal
             while part := os.read(ours, 65536):
                 printed += part
     os.close(ours)
     return printed.decode()
+
+
+def _slow_down(running: subprocess.Popen[bytes]) -> None:
+    """Let a process run a tenth of the time."""
+    while running.poll() is None:
+        running.send_signal(signal.SIGSTOP)
+        time.sleep(0.09)
+        running.send_signal(signal.SIGCONT)
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("arguments", [["read", "nothing"], ["nonsense"], ["status", "-w", "none.yaml"]])
@@ -197,6 +211,8 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_waiting_is_shown_on_a_terminal_alone(crowded: Path, label: str, arguments: list[str]) -> None:
     """Once it takes long, without colours, and not where a program reads or nobody looks."""
     shown = on_a_terminal(crowded, *arguments, NO_COLOR="1")
+    if f"{label}  [" not in shown:  # a machine on which it does not take long
+        shown = on_a_terminal(crowded, *arguments, NO_COLOR="1", is_slow=True)
     as_json = on_a_terminal(crowded, *arguments, "--json")
     piped = subprocess.run([*AS_MODULE, *arguments], cwd=crowded, capture_output=True, text=True)
 
