@@ -72,7 +72,7 @@ def listing(*, order: object, since: object, cursor: object, now: str, **given: 
         raise InvalidArgument(f"order must be one of {', '.join(ORDERS)}, not {ascii(order)[:40]}")
     filters = checked_filters(**given)
     shown = [sorted(each) if isinstance(each, tuple) else each for each in _chosen(filters)]
-    digest = hashlib.sha256(to_json([*shown, None if since is None else str(since)])).hexdigest()[:_DIGEST_LENGTH]
+    digest = hashlib.sha256(to_json([*shown, None if since is None else ascii(since)])).hexdigest()[:_DIGEST_LENGTH]
     moment = "" if since is None else moment_in(since, what="since", now=now)
     asked = Listing(replace(filters, since=moment), str(order), digest)
     return asked if cursor in (None, "") else asked.continued(cursor)
