@@ -8,6 +8,7 @@ interleavings are tried.
 from __future__ import annotations
 
 import os
+import string
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -93,11 +94,9 @@ class Script:
             )
 
     def _new(self) -> str:
-        """A word like no other: its letters tell its number, and no two words begin alike."""
-        number = len(self.words)
-        self.words.append(
-            "".join("bcdfghjkmn"[number // place % 10] for place in (1, 10)) + "pqrs" + "vwxz"[number % 4]
-        )
+        """A word of a letter of its own, so that an edit of one word into another keeps nothing of it."""
+        letter = string.ascii_lowercase[len(self.words)]
+        self.words.append("".join(letter.upper() if place in "2357" else letter for place in "01234567"))
         return self.words[-1]
 
     def judge(self) -> None:
