@@ -224,14 +224,23 @@ def added_excess(
     return over
 
 
-def victims(order: Order, over: Mapping[Budgeted, Tally], *, saved: Collection[str]) -> tuple[EntrySummary, ...]:
+def victims(
+    order: Order, over: Mapping[Budgeted, Tally], *, saved: Collection[str], among: Collection[str] | None = None
+) -> tuple[EntrySummary, ...]:
     """The entries to evict so that nothing is left of the excess ``over``, except the uids just ``saved``.
 
-    ``BudgetExceeded`` if the saved entries alone are over a budget.
+    ``BudgetExceeded`` if the saved entries alone are over a budget, or if the ``order`` has only these categories.
     """
     chosen, left = select(order, over, spared=saved)
     for scope, tally in left.items():
         if not tally.is_met:
+            if among is not None:
+                raise BudgetExceeded(
+                    f"the budget of {scope} is used up by entries that other users see, over by "
+                    f"{max(0, tally.entries)} entries and {max(0, tally.size_bytes)} bytes, and this session, which is "
+                    f"for one user, can evict none of them: save without a category, for this user alone, or raise "
+                    f"the budget"
+                )
             raise BudgetExceeded(
                 f"the entries saved together are over the budget of {scope} by {max(0, tally.entries)} entries and "
                 f"{max(0, tally.size_bytes)} bytes, even if all others were evicted: save fewer at once, or raise the "

@@ -8,7 +8,8 @@ The rules this file guards:
 - A read influences evictions only at the reader's own level and among the entries of its user, or of its agent if it
   has no user, so that no session learns from an eviction of a read that it may not know of.
 - An agent that may only read entries changes none, whoever calls for it.
-- A session that has a user writes nothing that other users see, unless the entry's category says so.
+- A session that has a user writes nothing that other users see, unless the entry's category says so. An entry that is
+  there already, hidden or not, is changed, replaced or evicted only if its own category says so.
 - A span and an audit event say whose session it was and which operation; they never hold content, keys or the text of
   an error. A program that does not trace pays nothing: OpenTelemetry is not imported here unless it already is.
 
@@ -28,8 +29,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from memfiles.entries.drafts import Category, EntryRules
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly
 from memfiles.records.entry import Entry, Scope
-from memfiles.records.keys import WORKSPACE, check_user, entry_path, entry_place, entry_uid, scope_folder, user_hash
+from memfiles.records.keys import (
+    WORKSPACE,
+    check_user,
+    entry_path,
+    entry_place,
+    entry_uid,
+    id_path,
+    scope_folder,
+    user_hash,
+)
 from memfiles.records.levels import Levels
+from memfiles.records.marks import EntryRecord, is_tombstone
 from memfiles.records.record import Actor
 from memfiles.secrets.gate import check_label
 
@@ -134,6 +145,13 @@ def check_caller(caller: Caller, *, may_be_closed: bool = False) -> None:
         caller.check_open()
 
 
+def check_remembered(caller: Caller, records: Mapping[str, EntryRecord | None]) -> None:
+    """Refuse a session whose user was forgotten since it began, as these records say: ``InvalidArgument``."""
+    epoch = caller.provenance.epoch
+    if epoch and is_tombstone(records[id_path(epoch)]):
+        raise InvalidArgument("the user of this session was forgotten: ask the memory for a new session")
+
+
 class Partition(NamedTuple):
     """Entries that the same sessions see: in one folder, at one level, of one run ("": of no run alone)."""
 
@@ -200,11 +218,26 @@ def is_writable(own: Scopes, entry: Entry, *, rules: EntryRules) -> bool:
 def check_writable(own: Scopes, entry: Entry, *, rules: EntryRules) -> None:
     """Raise ``ReadOnly`` unless ``is_writable``."""
     if not is_writable(own, entry, rules=rules):
+        seen = "is seen" if entry.retired is None else "was seen"
         raise ReadOnly(
-            f"{ascii(entry.key[:80])} is seen by other users, and this session is for one user: save what is new under "
+            f"{ascii(entry.key[:80])} {seen} by other users, and this session is for one user: save what is new under "
             f"this key without a category, for this user alone (a workflow can allow changes of category "
             f"{entry.category} with from_users: true)"
         )
+
+
+def check_changes(own: Scopes, before: Mapping[str, object], after: Mapping[str, object], *, rules: EntryRules) -> None:
+    """Raise ``ReadOnly`` if one of the records ``before``, by path, differs ``after`` and was not writable."""
+    for path, record in before.items():
+        if isinstance(record, Entry) and after[path] is not record:
+            check_writable(own, record, rules=rules)
+
+
+def writable_categories(own: Scopes, folder: str, *, rules: EntryRules) -> frozenset[str] | None:
+    """The categories in this folder whose entries a session with these partitions may change; None: all."""
+    if not _is_for_others(own, folder):
+        return None
+    return frozenset(category.name for category in rules.categories.values() if category.from_users)
 
 
 def _is_for_others(own: Scopes, folder: str) -> bool:

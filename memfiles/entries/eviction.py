@@ -3,7 +3,7 @@
 The rules this file guards: expired entries go first; then exact duplicates are merged and episodes folded into notes;
 then those worth least are evicted. Nothing that was just saved goes. The cost depends on what is saved and goes, not on
 how many entries there are. Only entries of the same partition count and go, so that entries that a session cannot see
-change nothing that it observes.
+change nothing that it observes. For a user's save none goes that others see and she may not change: it is refused.
 """
 
 from __future__ import annotations
@@ -54,11 +54,15 @@ class Excess:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What is done about an excess in the same commit: the steps of a plan, and the paths of entries to evict."""
+    """What is done about an excess in the same commit: the steps of a plan, and the paths of entries to evict.
+
+    Only entries of the ``writable`` categories are changed; None: all.
+    """
 
     plan: Plan
     victims: tuple[str, ...]
     saved: frozenset[str]
+    writable: frozenset[str] | None = None
 
     @property
     def paths(self) -> list[str]:
@@ -122,15 +126,23 @@ class EvictionPolicy:
         )
         return self._unseen * _SOME >= few or bool(budgets.excess(left, totals))
 
-    def remedy(self, excess: Excess, *, plan_id: str, held: Collection[str], now: str) -> Remedy:
+    def remedy(
+        self,
+        excess: Excess,
+        *,
+        plan_id: str,
+        held: Collection[str],
+        now: str,
+        writable: frozenset[str] | None = None,
+    ) -> Remedy:
         """What goes so that nothing is left of the excess; ``held`` are the paths that the commit changes anyway.
 
-        Chosen without locks. ``BudgetExceeded`` if the saved entries alone are over a budget.
+        Chosen without locks, among the ``writable`` categories (None: all). ``BudgetExceeded`` if that is not enough.
         """
         while True:
             now_over = self._anew(excess)
             try:
-                return self._remedy(now_over, plan_id=plan_id, held=held, now=now)
+                return self._remedy(now_over, plan_id=plan_id, held=held, now=now, writable=writable)
             except BudgetExceeded:
                 if self._anew(excess).over == now_over.over:  # else other processes hid some meanwhile
                     raise
@@ -141,9 +153,13 @@ class EvictionPolicy:
         self._db.index.catch_up(reads=True)
         return self._measured(excess.partition, excess.growth, excess.saved, anew=True)
 
-    def _remedy(self, excess: Excess, *, plan_id: str, held: Collection[str], now: str) -> Remedy:
+    def _remedy(
+        self, excess: Excess, *, plan_id: str, held: Collection[str], now: str, writable: frozenset[str] | None
+    ) -> Remedy:
         def planned(*, folds: bool) -> Remedy:
-            planning = _Remedying(self._db, excess, self._limits, plan_id=plan_id, held=held, now=now)
+            planning = _Remedying(
+                self._db, excess, self._limits, plan_id=plan_id, held=held, now=now, writable=writable
+            )
             expired, steps = planning.expired(), tuple(planning.steps(folds=folds))
             try:
                 hidden = (*expired, *planning.worthless())
@@ -153,7 +169,7 @@ class EvictionPolicy:
                 return planned(folds=False)
             victims = [entry_path(excess.partition.folder, each.uid) for each in hidden]
             victims = [path for path in victims if path not in held]
-            return Remedy(replace(planning.plan, steps=steps), tuple(victims), frozenset(excess.saved))
+            return Remedy(replace(planning.plan, steps=steps), tuple(victims), frozenset(excess.saved), writable)
 
         return planned(folds=True)
 
@@ -166,7 +182,7 @@ class EvictionPolicy:
         for remedy in remedies:
             by = Provenance(agent=stamp.by.agent, session=stamp.by.session, source=remedy.plan.id)
             now, expiry = replace(stamp, expected_revision=None), self._db.rules.expiry
-            application = Application(remedy.plan, now, by, expiry, saved=remedy.saved)
+            application = Application(remedy.plan, now, by, expiry, saved=remedy.saved, writable=remedy.writable)
             done = done.plus(application.carry_out(records, remedy.victims))
         changed = signed(before, records, plan_id=done.plan) if done.plan else []
         records.update({entry.path: entry for entry in changed})
@@ -178,20 +194,24 @@ class _Remedying:
 
     def __init__(
         self, db: EntryDatabase, excess: Excess, limits: Mapping[Budgeted, Limit], *, plan_id: str,
-        held: Collection[str], now: str,
+        held: Collection[str], now: str, writable: frozenset[str] | None,
     ) -> None:  # fmt: skip
         place = excess.partition
         self.plan = Plan(plan_id, now, place.folder, place.level, Tally(), Tally())
         self._db, self._excess, self._limits, self._held, self._now = db, excess, limits, held, now
         self._totals, self._over = excess.totals, dict(excess.over)
         self._gone: set[str] = set()
+        self._writable = writable
 
     def expired(self) -> Sequence[EntrySummary]:
         """Expired entries that count, as many as it takes."""
         place, now = self._excess.partition, self._now
 
         def choose(connection: sqlite3.Connection) -> tuple[tuple[EntrySummary, ...], dict[Budgeted, Tally]]:
-            found = [summary_of(row) for row in queries.expired(connection, place, now=now, limit=_MANY)]
+            found = [
+                summary_of(row)
+                for row in queries.expired(connection, place, now=now, among=self._writable, limit=_MANY)
+            ]
             return budgets.select(lambda scope: filter(scope.holds, found), self._over, spared=self._excess.saved)
 
         chosen, left = self._db.index.ask(choose)
@@ -217,9 +237,10 @@ class _Remedying:
 
         def choose(connection: sqlite3.Connection) -> Sequence[EntrySummary]:
             def order(scope: Budgeted) -> Iterator[EntrySummary]:
-                return (it for it in map(summary_of, _least_worthy(connection, place, scope)) if it.uid not in gone)
+                rows = _least_worthy(connection, place, scope, among=self._writable)
+                return (it for it in map(summary_of, rows) if it.uid not in gone)
 
-            return budgets.victims(order, self._over, saved=self._excess.saved)
+            return budgets.victims(order, self._over, saved=self._excess.saved, among=self._writable)
 
         return self._db.index.ask(choose) if self._over else ()
 
@@ -249,7 +270,7 @@ class _Remedying:
         for scope in scopes:
             while True:
                 find = partial(groups.groups, place=place, category=scope.category, kind=kind or scope.kind)
-                found = self._db.index.ask(partial(find, limit=limit))
+                found = self._db.index.ask(partial(find, among=self._writable, limit=limit))
                 yield from (group for group in found if group not in seen)
                 seen |= {*found}
                 if len(found) < limit:
@@ -267,6 +288,9 @@ class _Remedying:
         saved = [each for each in self._excess.saved.values() if _group(each) == group]
         return [Member(_summary(each, reads=reads.get(each.path, (0, None))), each) for each in chain(there, saved)]
 
+    def _may_change(self, category: str) -> bool:
+        return self._writable is None or category in self._writable
+
     def _most_over(self, size: int) -> int:
         """How many entries of this size may have to go, and one that stays."""
         return 1 + max(max(over.entries, -(-over.size_bytes // max(1, size))) for over in self._over.values())
@@ -280,7 +304,7 @@ class _Remedying:
         for number in range(1, _NAMES):
             named = replace(note, key=note.key if number == 1 else f"{note.key} {number}", content=content)
             there = self._db.entries([entry_path(self.plan.folder, self.plan.uid_of(named))])
-            if not any(entry.is_live(self._now) for entry in there):
+            if not any(entry.is_live(self._now) or not self._may_change(entry.category) for entry in there):
                 return named
         return None
 
@@ -293,11 +317,14 @@ def _group(entry: Entry) -> Alike:
     return Alike(entry.category, entry.kind, alike(row_of(entry, None)))
 
 
-def _least_worthy(connection: sqlite3.Connection, partition: Partition, scope: Budgeted) -> Iterator[Row]:
-    """The live entries of a partition in the order of eviction, read some at a time."""
+def _least_worthy(
+    connection: sqlite3.Connection, partition: Partition, scope: Budgeted, *, among: Collection[str] | None
+) -> Iterator[Row]:
+    """The live entries of a partition, or of these categories in it, in the order of eviction, read some at a time."""
     limit, seen = _SOME, set[str]()
+    find = partial(groups.least_worthy, connection, partition, category=scope.category, kind=scope.kind, among=among)
     while True:
-        rows = queries.least_worthy(connection, partition, limit=limit, category=scope.category, kind=scope.kind)
+        rows = find(limit=limit)
         for row in rows:
             if row.path not in seen:
                 seen.add(row.path)

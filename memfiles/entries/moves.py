@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memfiles.entries import decisions
-from memfiles.entries.callers import Caller, Partition, check_caller, check_writable, home_scope, own_level, user_of
+from memfiles.entries.callers import (
+    Caller,
+    Partition,
+    check_caller,
+    check_changes,
+    check_writable,
+    home_scope,
+    own_level,
+    user_of,
+)
 from memfiles.entries.decisions import EntryLocation, Past, RecordsByPath, WorkingCopy, is_live, location_of
 from memfiles.entries.drafts import LAST_MOMENT, Draft, draft_of_entry, later
 from memfiles.entries.reader import EntryDatabase
@@ -46,6 +55,10 @@ class SaveTarget:
     shadows: tuple[str, ...] = ()
     past: Past | None = None
 
+    def is_for_others(self, entry: Entry) -> bool:
+        """Whether an entry would go from a user to all, or from all to a user: then its history stays behind."""
+        return bool(entry.user) != bool(self.place.user)
+
 
 def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None:
     """Give the entry of each key its new key, in one commit; ``EntryNotFound``, else errors as of ``Entries.save``."""
@@ -67,9 +80,17 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
             if is_live(after[move.target], stamp.at):
                 raise _taken(move.draft.key)
             after |= decisions.relocated(after, move.entry, move.draft, stamp, place=place)
+        check_changes(own_level(caller), records, after, rules=db.rules)
         return None, [each for path, each in after.items() if each is not None and each is not records[path]]
 
     db.change([*places, *db.id_paths(places)], decide)
+
+
+def remembered(db: EntryDatabase, record: EntryRecord | None, stamp: Stamp) -> EntryRecord | None:
+    """The record to save over; what is left of a user who was forgotten and came back counts as none."""
+    if isinstance(record, Entry) and record.epoch and db.is_forgotten(record.epoch):
+        return vacated(record, stamp.at, by=stamp.by)
+    return record
 
 
 def renew(db: EntryDatabase, caller: Caller, read: Sequence[tuple[Found, float]]) -> None:
@@ -117,20 +138,15 @@ def _taken(key: str) -> RevisionConflict:
 def move_shadows(records: WorkingCopy, target: SaveTarget, key: str, stamp: Stamp) -> Stamp:
     """Move the entries that would shadow a save to its target, the last one on top; returns the stamp for the save.
 
-    It expects a revision only if nothing was moved: the caller saw what shadowed the target. A user's entry is deleted
-    and not moved if others see the target: they would see its history.
+    It expects a revision only if nothing was moved: the caller saw what shadowed the target. An entry whose history
+    others must not see is deleted and not moved.
     """
     for path in target.shadows:
         if is_live(entry := records[path], stamp.at):
             decisions.check_revision(entry, stamp, key=key)
             stamp, draft = replace(stamp, expected_revision=None), draft_of_entry(entry, key=key)
-            if is_published(entry, target):
+            if target.is_for_others(entry):
                 records[path] = decisions.delete(entry, stamp, key=key).entry
             else:
                 records.update(decisions.relocated(records, entry, draft, stamp, place=target.place))
     return stamp
-
-
-def is_published(entry: Entry, target: SaveTarget) -> bool:
-    """Whether an entry of a user goes where others see it."""
-    return bool(entry.user) and not target.place.user

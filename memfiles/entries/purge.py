@@ -14,12 +14,12 @@ The rules this file guards:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
-from memfiles.entries.callers import Caller, Partition, own_level
+from memfiles.entries.callers import Caller, Partition, own_level, writable_categories
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import HOUR_SECONDS, LAST_MOMENT, later
 from memfiles.entries.forget import Forgetter
@@ -114,10 +114,11 @@ class Purger:
             self._finish(done, due)
 
     def thin_out(self, caller: Caller, level: str | None = None) -> None:
-        """Erase the oldest hidden entries of the caller's own partitions if there are too many; only logs a failure."""
+        """Erase the oldest hidden entries that the caller may change if there are too many; only logs a failure."""
         with self._logging():
-            for partition in own_level(caller, level).values():
-                self._erase_surplus(partition, caller)
+            for partition in (own := own_level(caller, level)).values():
+                may = writable_categories(own, partition.folder, rules=self.db.rules)
+                self._erase_surplus(partition, caller, among=may)
 
     @contextmanager
     def sweeping(self, caller: Caller) -> Iterator[None]:
@@ -187,15 +188,22 @@ class Purger:
 
         return self.db.repository.change([*paths, *known], decide)
 
-    def _erase_surplus(self, partition: Partition, caller: Caller) -> None:
-        most = self.db.rules.budget.max_entries
-        if most is None or (found := self.db.index.totals(partition).retired[0]) <= most + _SPARE_RETIRED:
+    def _erase_surplus(self, partition: Partition, caller: Caller, *, among: Collection[str] | None) -> None:
+        """``among``: count and erase only entries of these categories."""
+
+        def counts(category: str) -> bool:
+            return among is None or category in among
+
+        most, hidden = self.db.rules.budget.max_entries, self.db.index.totals(partition).retired
+        found = sum(number for category, number in hidden.items() if counts(category))
+        if most is None or found <= most + _SPARE_RETIRED:
             return
         self.db.index.catch_up()
         limit = min(found - most, _AT_ONCE)
-        rows = self.db.index.ask(lambda connection: queries.retired(connection, partition, limit=limit))
+        rows = self.db.index.ask(lambda connection: queries.retired(connection, partition, limit=limit, among=among))
         stamp = Stamp(self.db.now(), caller.actor(None))
-        self._clear({row.path: row.revision for row in rows}, lambda entry: stamp if entry.retired else None)
+        revisions = {row.path: row.revision for row in rows}
+        self._clear(revisions, lambda entry: stamp if entry.retired and counts(entry.category) else None)
 
     def _drop_audit(self, *, dry_run: bool = False) -> tuple[str, ...]:
         kept, directory = self.db.rules.retention.audit, self.db.store.directory

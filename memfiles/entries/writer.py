@@ -14,12 +14,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
+from typing import Any
 
 from memfiles.entries import decisions, log
 from memfiles.entries.callers import (
     Caller,
     Partition,
     Scopes,
+    check_changes,
+    check_remembered,
     check_writable,
     home_scope,
     is_writable,
@@ -27,18 +30,19 @@ from memfiles.entries.callers import (
     scope_for,
     user_of,
     view_of,
+    writable_categories,
 )
 from memfiles.entries.consolidation.application import Consolidated
 from memfiles.entries.decisions import Decided, Past, RecordsByPath, WorkingCopy, is_live, location_of
 from memfiles.entries.drafts import Checked, Deleted, Draft, Revealed, Saved, draft_of_entry
 from memfiles.entries.eviction import EvictionPolicy, Excess, Remedy
-from memfiles.entries.moves import SaveTarget, is_published, move_shadows
+from memfiles.entries.moves import SaveTarget, move_shadows, remembered
 from memfiles.entries.reader import EntryDatabase, entry_at, erased_among
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.records import file_changes
 from memfiles.records.entry import Entry, Provenance, Scope
 from memfiles.records.keys import check_key, id_path, listed
-from memfiles.records.marks import EntryRecord, is_tombstone, vacated
+from memfiles.records.marks import EntryRecord
 from memfiles.records.record import Stamp, successor
 
 _ROUNDS = 8  # of choosing victims; the last one commits whatever is still over. And of an edit, if others come first
@@ -107,14 +111,11 @@ class EntryWriter:
 
         def decide(records: WorkingCopy) -> list[Decided]:
             decided = []
-            if epoch and is_tombstone(records[id_path(epoch)]):
-                raise InvalidArgument("the user of this session was forgotten: ask the memory for a new session")
+            check_remembered(caller, records)
             for target, each, source in zip(targets, checked, sources, strict=True):
                 draft, place, past = each.draft, target.place, target.past
                 saving = move_shadows(records, target, draft.key, stamp)
-                before = records[target.path]
-                if isinstance(before, Entry) and before.epoch and self._db.is_forgotten(before.epoch):
-                    before = vacated(before, stamp.at, by=stamp.by)  # of a user who came back since
+                before = remembered(self._db, records[target.path], stamp)
                 if past is None:
                     made = decisions.save(before, draft, saving, place=place, by=source, expiry=expiry)
                 elif self._db.is_left_by_forget(before) or any(map(self._db.is_forgotten, past.ids)):
@@ -128,7 +129,7 @@ class EntryWriter:
         paths = [*(target.path for target in targets), *shadows, *([id_path(epoch)] if epoch else [])]
         paths += self._db.id_paths(paths) if shadows else ()
         paths += (id_path(id) for target in targets if target.past is not None for id in target.past.ids)
-        return _receipts(self._write(paths, decide, stamp=stamp), checked)
+        return _receipts(self._write(paths, decide, own=own_level(caller), stamp=stamp), checked)
 
     def update(
         self, caller: Caller, draft: Draft, *, expected_revision: int | None = None, call_id: str | None = None
@@ -146,10 +147,11 @@ class EntryWriter:
             draft.category is None
             or own[scope_for(own, self._db.rules.category(draft.category))].path(draft.key) == path
         ):
-            outcome = self._write_one(path, updated, stamp=stamp)
+            outcome = self._write_one(path, updated, own=own, stamp=stamp)
         else:
             target = self._target(caller, checked.draft, now=stamp.at)
-            outcome = self._move(target, path, updated, replace(stamp, expected_revision=None), by=source)
+            moving = replace(stamp, expected_revision=None)
+            outcome = self._move(caller, target, path, updated, moving, by=source)
         return _receipts(outcome, [checked])[0]
 
     def edit(
@@ -189,7 +191,7 @@ class EntryWriter:
             raise erased_among(self._db, own_level(caller).values(), key) or error from None
         by, expiry = self._provenance(caller, stamp, Draft(key)), self._db.rules.expiry
         decide = partial(log.undo, stamp=stamp, key=key, to_revision=to_revision, places=places, by=by, expiry=expiry)
-        outcome = self._write_one(path, decide, stamp=stamp)
+        outcome = self._write_one(path, decide, own=own_level(caller), stamp=stamp)
         warnings = self._db.rules.warnings_about(outcome.decisions[0].entry.content)
         return _receipts(outcome, [Checked(Draft(key), warnings)])[0]
 
@@ -199,7 +201,8 @@ class EntryWriter:
         """Hide the entry of that key at the caller's level; it can be restored. ``EntryNotFound``."""
         stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
         path = self._present(caller, check_key(key), now=stamp.at, call_id=stamp.by.call)
-        outcome = self._write_one(path, lambda before: decisions.delete(before, stamp, key=key), stamp=stamp)
+        own = own_level(caller)
+        outcome = self._write_one(path, lambda before: decisions.delete(before, stamp, key=key), own=own, stamp=stamp)
         return self._deleted(caller, outcome.decisions[0].entry)
 
     def delete_many(self, caller: Caller, keys: Iterable[str]) -> list[Deleted]:
@@ -208,7 +211,8 @@ class EntryWriter:
         paths = [self._deletable(own, key, now=stamp.at) for key in {check_key(key) for key in listed(keys, "keys")}]
 
         def decide(records: RecordsByPath) -> tuple[list[Entry], list[Entry]]:
-            live = [record for record in records.values() if is_live(record, stamp.at)]
+            found = [record for record in records.values() if is_live(record, stamp.at)]
+            live = [entry for entry in found if is_writable(own, entry, rules=self._db.rules)]
             hidden = [decisions.delete(entry, stamp, key=entry.key).entry for entry in live]
             return hidden, hidden
 
@@ -229,12 +233,13 @@ class EntryWriter:
         check_writable(own, last, rules=self._db.rules)
         path, expiry = last.path, self._db.rules.expiry
         outcome = self._write_one(
-            path, lambda before: decisions.restore(before, stamp, key=key, expiry=expiry), stamp=stamp
+            path, lambda before: decisions.restore(before, stamp, key=key, expiry=expiry), own=own, stamp=stamp
         )
         return _receipts(outcome, [Checked(Draft(key))])[0]
 
     def _move(
         self,
+        caller: Caller,
         target: SaveTarget,
         path: str,
         updated: Callable[[EntryRecord | None], Decided],
@@ -244,44 +249,61 @@ class EntryWriter:
     ) -> _Outcome:
         """Update an entry that gets another owner: it is saved there and leaves a mark here, in one commit.
 
-        What leaves a user's scope is published: it is a new entry, as its history stays with the user.
+        What goes from a user to all, or from all to a user, is a new entry there, and its history stays behind.
         """
         target = replace(target, shadows=(*(shadow for shadow in target.shadows if shadow != path), path))
-        paths = [target.path, *target.shadows]
+        paths, epoch = [target.path, *target.shadows], caller.provenance.epoch
 
         def decide(records: WorkingCopy) -> list[Decided]:
+            check_remembered(caller, records)
             made = updated(records[path])
-            entry = records[path] = made.entry
+            entry, is_new = made.entry, target.is_for_others(made.entry)
+            if not is_new:
+                records[path] = entry
             move_shadows(records, target, entry.key, stamp)
-            if is_published(entry, target):
-                draft, expiry = draft_of_entry(entry, key=entry.key), self._db.rules.expiry
-                saved = decisions.save(records[target.path], draft, stamp, place=target.place, by=by, expiry=expiry)
-                records[target.path] = saved.entry
+            if is_new:
+                draft, before = draft_of_entry(entry, key=entry.key), remembered(self._db, records[target.path], stamp)
+                known: dict[str, Any] = {"place": target.place, "by": by, "expiry": lambda *_: entry.expires_at}
+                records[target.path] = decisions.save(before, draft, stamp, **known).entry
             moved = records[target.path]
             return [Decided(moved if isinstance(moved, Entry) else entry, replaced=made.replaced)]
 
-        return self._write([*paths, *self._db.id_paths(paths)], decide, stamp=stamp)
+        paths += [*self._db.id_paths(paths), *([id_path(epoch)] if epoch else [])]
+        return self._write(paths, decide, own=own_level(caller), stamp=stamp)
 
-    def _write_one(self, path: str, change: Callable[[EntryRecord | None], Decided], *, stamp: Stamp) -> _Outcome:
+    def _write_one(
+        self, path: str, change: Callable[[EntryRecord | None], Decided], *, own: Scopes, stamp: Stamp
+    ) -> _Outcome:
         def decide(records: WorkingCopy) -> list[Decided]:
             decided = change(records[path])
             records[path] = decided.entry
             return [decided]
 
-        return self._write([path], decide, stamp=stamp)
+        return self._write([path], decide, own=own, stamp=stamp)
 
-    def _write(self, paths: Sequence[str], decide: Callable[[WorkingCopy], list[Decided]], *, stamp: Stamp) -> _Outcome:
+    def _write(
+        self, paths: Sequence[str], decide: Callable[[WorkingCopy], list[Decided]], *, own: Scopes, stamp: Stamp
+    ) -> _Outcome:
         """Commit what is decided under the records' locks, with what goes to keep it within the budgets.
 
         What goes is chosen without its locks. The next round holds those too, and looks at each entry again.
         """
         rounds, remedies, plan_id = 1, dict[Partition, Remedy](), f"plan-{uuid.uuid4().hex[:12]}"
-        outcome = self._attempt(paths, decide, stamp, is_first=True)
+
+        def checked(records: WorkingCopy) -> list[Decided]:
+            before = dict(records)
+            decided = decide(records)
+            check_changes(own, before, records, rules=self._db.rules)
+            return decided
+
+        outcome = self._attempt(paths, checked, stamp, is_first=True)
         while outcome.excesses:
             for each in outcome.excesses:
-                remedies[each.partition] = self._eviction.remedy(each, plan_id=plan_id, held=paths, now=stamp.at)
+                of = each.partition
+                may = writable_categories(own, of.folder, rules=self._db.rules)
+                remedies[of] = self._eviction.remedy(each, plan_id=plan_id, held=paths, now=stamp.at, writable=may)
             rounds += 1
-            outcome = self._attempt(paths, decide, stamp, remedies=remedies.values(), is_last=rounds == _ROUNDS)
+            outcome = self._attempt(paths, checked, stamp, remedies=remedies.values(), is_last=rounds == _ROUNDS)
         return outcome
 
     def _attempt(
@@ -313,7 +335,7 @@ class EntryWriter:
         return self._db.change(list(dict.fromkeys([*paths, *more])), attempt)
 
     def _target(self, caller: Caller, draft: Draft, *, now: str) -> SaveTarget:
-        """The place that the draft's category asks for, or else where its key is seen, or the agent's own."""
+        """The place that the draft's category asks for, or else where its key is seen, or the session's own."""
         own, category, origin = own_level(caller), draft.category, caller.provenance
         if category is None:
             scope, nearer = self._scope_seen(own, draft.key, now), list[Partition]()
@@ -325,15 +347,15 @@ class EntryWriter:
         return SaveTarget(own[scope].path(draft.key), place, shadows)
 
     def _scope_seen(self, own: Scopes, key: str, now: str) -> Scope:
-        """The nearest scope in which the caller sees the key and may change it, else the one that it saves to."""
+        """The nearest scope in which the caller sees the key, else the one that it saves to.
+
+        Of a user's session never one that others see, as another user may have put the key there.
+        """
         if "run" in own and self._is_seen(own["run"].path(key), now):
             return "run"
         home = home_scope(own)
-        wider: tuple[Scope, ...] = ("agent", "workspace") if home == "user" else ("workspace",)
-        for scope in wider:  # the home is looked at only if the key is in a wider scope: else it is the one in any case
-            if is_live(entry := self._db.repository.look(own[scope].path(key)).record, now):
-                is_home = self._is_seen(own[home].path(key), now) or not is_writable(own, entry, rules=self._db.rules)
-                return home if is_home else scope
+        if home == "agent" and self._is_seen(own["workspace"].path(key), now):
+            return "agent" if self._is_seen(own["agent"].path(key), now) else "workspace"
         return home
 
     def _deletable(self, own: Scopes, key: str, *, now: str) -> list[str]:

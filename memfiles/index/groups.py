@@ -1,15 +1,17 @@
-"""Groups of live entries that may become one, found without looking at the others; see ``rows.alike``.
+"""What may go of a partition: groups of live entries that may become one (see ``rows.alike``), and those worth least.
 
-The rule this file guards: what it costs to find a group does not grow with the number of entries.
+The rule this file guards: what it costs to find them does not grow with the number of entries.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection
+from heapq import merge
+from itertools import islice
 from typing import NamedTuple
 
-from memfiles.index.queries import PART, sorts
+from memfiles.index.queries import PART
 from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
 from memfiles.index.text.fts import as_json
 from memfiles.records.entry import EPISODE
@@ -24,15 +26,16 @@ class Alike(NamedTuple):
 
 
 def groups(
-    connection: sqlite3.Connection, place: PartitionKey, *, limit: int, category: str | None, kind: str | None
-) -> list[Alike]:
+    connection: sqlite3.Connection, place: PartitionKey, *, limit: int, category: str | None, kind: str | None,
+    among: Collection[str] | None = None,
+) -> list[Alike]:  # fmt: skip
     """Groups of more than one entry in a partition, duplicates or (``kind`` episode) episodes, the oldest first.
 
-    Of episodes only those that are long enough for a note to be shorter.
+    Of episodes only those that are long enough for a note to be shorter. ``among``: as of ``sorts``.
     """
     of_episodes = kind == EPISODE
     found: list[tuple[str, Alike]] = []
-    for part, a_category, a_kind in sorts(connection, place, category=category, kind=kind):
+    for part, a_category, a_kind in sorts(connection, place, category=category, kind=kind, among=among):
         if (a_kind == EPISODE) is not of_episodes:
             continue
         statement = f"""
@@ -66,3 +69,44 @@ def members(
     """
     values = (*place, group.name, group.category, group.kind, limit)
     return [(row_from(found[:-2]), (found[-2], found[-1])) for found in connection.execute(statement, values)]
+
+
+def least_worthy(
+    connection: sqlite3.Connection,
+    place: PartitionKey,
+    *,
+    limit: int,
+    category: str | None = None,
+    kind: str | None = None,
+    among: Collection[str] | None = None,
+) -> list[Row]:
+    """The live entries to evict first: neither pinned nor core, of little importance, not read for long.
+
+    One statement for every category (``among``: of these) and kind, each answered by the first rows of an index.
+    """
+    kinds = sorts(connection, place, category=category, kind=kind, among=among)
+    worth = "e.kept, e.importance, e.confidence, e.read_at, e.updated_at, e.ordinal"
+    statement = f"""
+        SELECT {worth}, {SELECTED}
+        FROM entry AS e INDEXED BY entry_by_worth JOIN part AS p ON p.id = e.part
+        WHERE e.part = ? AND e.category = ? AND e.kind = ? AND e.state = 'live' ORDER BY {worth} LIMIT ?
+    """
+    streams = [connection.execute(statement, (*found, limit)).fetchall() for found in kinds]
+    return [row_from(found[6:]) for found in islice(merge(*streams, key=lambda found: found[:6]), limit)]
+
+
+def sorts(
+    connection: sqlite3.Connection, place: PartitionKey, *, category: str | None, kind: str | None,
+    among: Collection[str] | None,
+) -> list[tuple[int, str, str]]:  # fmt: skip
+    """The partition's id with each category and kind of live entries in it, or with this one.
+
+    ``among``: only of these categories.
+    """
+    statement = """
+        SELECT part.id, category, kind FROM part JOIN total ON total.part = part.id
+        WHERE scope = ? AND level = ? AND run = ? AND state = 'live'
+          AND category = coalesce(?, category) AND kind = coalesce(?, kind)
+    """
+    found = connection.execute(statement, (*place, category, kind)).fetchall()
+    return found if among is None else [sort for sort in found if sort[1] in among]

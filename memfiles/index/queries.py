@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import islice
 from typing import Any, NamedTuple
 
 from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
@@ -39,6 +38,7 @@ _OF_IDS = """
     WHERE i.aliases <> '[]' AND a.value IN (SELECT value FROM json_each(:ids))
 """
 PART = "SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?"
+_AMONG = "(?4 IS NULL OR e.category IN (SELECT value FROM json_each(?4)))"
 _SIZES = """
     SELECT part, sum(count) FROM total WHERE part IN (SELECT value FROM json_each(?)) AND state = 'live' GROUP BY part
 """
@@ -236,45 +236,28 @@ def _stream(
         values |= {"at": found[-1].updated_at, "ordinal": found[-1].provenance.ordinal, "key": found[-1].key}
 
 
-def least_worthy(
-    connection: sqlite3.Connection,
-    place: PartitionKey,
-    *,
-    limit: int,
-    category: str | None = None,
-    kind: str | None = None,
+def expired(
+    connection: sqlite3.Connection, place: PartitionKey, *, now: str, limit: int, among: Collection[str] | None = None
 ) -> list[Row]:
-    """The live entries to evict first: neither pinned nor core, of little importance, not read for long.
-
-    One statement for every category and kind, each answered by the first rows of an index.
-    """
-    kinds = sorts(connection, place, category=category, kind=kind)
-    worth = "e.kept, e.importance, e.confidence, e.read_at, e.updated_at, e.ordinal"
-    statement = f"""
-        SELECT {worth}, {SELECTED}
-        FROM entry AS e INDEXED BY entry_by_worth JOIN part AS p ON p.id = e.part
-        WHERE e.part = ? AND e.category = ? AND e.kind = ? AND e.state = 'live' ORDER BY {worth} LIMIT ?
-    """
-    streams = [connection.execute(statement, (*found, limit)).fetchall() for found in kinds]
-    return [row_from(found[6:]) for found in islice(merge(*streams, key=lambda found: found[:6]), limit)]
-
-
-def expired(connection: sqlite3.Connection, place: PartitionKey, *, now: str, limit: int) -> list[Row]:
-    """Live entries that have expired, the earliest first."""
+    """Live entries that have expired, the earliest first; ``among``: only those of these categories."""
     statement = f"""
         {_select("entry_by_expiry")}
-        WHERE e.part = ({PART}) AND e.state = 'live' AND e.expires_at <= ? ORDER BY e.expires_at LIMIT ?
+        WHERE e.part = ({PART}) AND e.state = 'live' AND {_AMONG} AND e.expires_at <= ?
+        ORDER BY e.expires_at LIMIT ?
     """
-    return _rows(connection, statement, (*place, now, limit))
+    return _rows(connection, statement, (*place, _names(among), now, limit))
 
 
-def retired(connection: sqlite3.Connection, place: PartitionKey, *, limit: int) -> list[Row]:
-    """Deleted and evicted entries, the earliest first."""
+def retired(
+    connection: sqlite3.Connection, place: PartitionKey, *, limit: int, among: Collection[str] | None = None
+) -> list[Row]:
+    """Deleted and evicted entries, the earliest first; ``among``: only those of these categories."""
     statement = f"""
         {_select("entry_by_retirement")}
-        WHERE e.part = ({PART}) AND e.state IN ('deleted', 'evicted') ORDER BY e.retired_at LIMIT ?
+        WHERE e.part = ({PART}) AND e.state IN ('deleted', 'evicted') AND {_AMONG}
+        ORDER BY e.retired_at LIMIT ?
     """
-    return _rows(connection, statement, (*place, limit))
+    return _rows(connection, statement, (*place, _names(among), limit))
 
 
 def gone(
@@ -366,18 +349,6 @@ def reads(connection: sqlite3.Connection, parts: Sequence[int]) -> dict[str, tup
     return {path: (count, at) for path, count, at in connection.execute(statement, (as_json(parts),))}
 
 
-def sorts(
-    connection: sqlite3.Connection, place: PartitionKey, *, category: str | None, kind: str | None
-) -> list[tuple[int, str, str]]:
-    """The partition's id with each category and kind of live entries in it, or with this one."""
-    statement = """
-        SELECT part.id, category, kind FROM part JOIN total ON total.part = part.id
-        WHERE scope = ? AND level = ? AND run = ? AND state = 'live'
-          AND category = coalesce(?, category) AND kind = coalesce(?, kind)
-    """
-    return connection.execute(statement, (*place, category, kind)).fetchall()
-
-
 def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
     """The filters as an SQL condition with its values."""
     conditions, values = ["1"], dict[str, Any](prefix=filters.prefix)
@@ -409,6 +380,10 @@ def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
         conditions.append(f"json_extract(e.provenance, :at_{name}) = :is_{name}")
         values |= {f"at_{name}": f"$.{name}", f"is_{name}": wanted}
     return " AND ".join(conditions), values
+
+
+def _names(among: Collection[str] | None) -> str | None:
+    return None if among is None else as_json(sorted(among))
 
 
 def _select(index: str = "") -> str:

@@ -207,15 +207,15 @@ Sums = dict[CountKey, Sum]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The live entries of one partition, expired ones included, also by kind and category, and the retired ones.
+    """The live entries of one partition, expired ones included, also by kind and category.
 
-    ``is_behind``: other processes may have changed something since.
+    ``retired``: the number of retired ones of each category. ``is_behind``: others may have changed something since.
     """
 
     count: int = 0
     size: int = 0
     by_sort: Mapping[tuple[str, str], Sum] = field(default_factory=dict)
-    retired: Sum = NOTHING
+    retired: Mapping[str, int] = field(default_factory=dict)
     is_behind: bool = field(default=False, compare=False)
 
 
@@ -228,11 +228,10 @@ def add_row(sums: Sums, row: Row | None, *, times: int = 1) -> None:
 
 def totals_of(sums: Iterable[tuple[CountKey, Sum]]) -> Totals:
     """The totals of one partition; a key may occur several times."""
-    live = retired = NOTHING
-    by_sort: dict[tuple[str, str], Sum] = {}
+    live, by_sort, retired = NOTHING, dict[tuple[str, str], Sum](), dict[str, int]()
     for key, found in sums:
         if key.state != "live":
-            retired = retired.plus(found)
+            retired[key.category] = retired.get(key.category, 0) + found.number
             continue
         live = live.plus(found)
         sort = key.kind, key.category

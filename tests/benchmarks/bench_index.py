@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from memfiles.index import queries as reading
+from memfiles.index import groups
 from tests.benchmarks.bare import seconds, show
 from tests.index.indexed import SUPPORT, Memory, many
 
@@ -57,4 +57,4 @@ def _save(memory: Memory, size: int) -> None:
 
 
 def _victims(memory: Memory) -> None:
-    memory.index.ask(lambda connection: reading.least_worthy(connection, SUPPORT, limit=10))
+    memory.index.ask(lambda connection: groups.least_worthy(connection, SUPPORT, limit=10))

@@ -296,7 +296,7 @@ def test_what_a_user_published_has_no_history(tmp_path: Path) -> None:
         entries.save(ada, "salary", "Ada earns 100")
         entries.relocate(ada, {"salary": "refunds"})
         entries.update(ada, "refunds", content="Ask first", category="playbook")
-        entries.save(bob, "refunds", "Ask twice")
+        entries.save(bob, "refunds", "Ask twice", category="playbook")
         log = entries.log(bob, "refunds")
 
         assert [("save", None), ("save", None)] == [(it.op, it.from_key) for it in log.changes]

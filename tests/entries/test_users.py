@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from memfiles import InvalidArgument, Memory, ReadOnly
+from memfiles import BudgetExceeded, InvalidArgument, Memory, ReadOnly, RevisionConflict, Session
 from memfiles.cli.doctor.checks import check_entries
+from memfiles.records.entry import Kind
 from memfiles.records.keys import USER_MAX, user_hash
 from memfiles.workflow.workflow import Workflow
 from tests.support.workflows import opened
@@ -23,6 +26,7 @@ memory:
     max_entries: 3
     categories:
       playbook: {scope: agent, from_users: true}
+      board: {scope: workspace, from_users: true}
       rules: {scope: agent}
       diary: {scope: user}
 agents:
@@ -115,7 +119,7 @@ def test_a_search_does_not_tell_which_entries_of_all_come_from_one_run(memory: M
 
 
 def test_a_save_without_a_category_shadows_for_one_user_alone(memory: Memory) -> None:
-    """The entry of all stays as it is, unless its category lets users change it."""
+    """The entry of all stays as it is, also where its category lets users change it."""
     ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))
     memory.entries.save(nobody, "tone", "formal")
     memory.entries.save(nobody, "how-to", "old", category="playbook")
@@ -127,7 +131,21 @@ def test_a_save_without_a_category_shadows_for_one_user_alone(memory: Memory) ->
         memory.entries.get(session, "tone").content  # type: ignore[union-attr]
         for session in (ada, bob, nobody)
     ]
-    assert "new" == memory.entries.get(bob, "how-to").content  # type: ignore[union-attr]
+    assert ["new", "old"] == [memory.entries.get(session, "how-to").content for session in (ada, bob)]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("category", ["playbook", "board"])
+def test_no_user_can_have_published_what_another_one_saves(memory: Memory, category: str) -> None:
+    """Whoever puts a key where all see it does not draw there what others save under it."""
+    ada, bob = memory.session("support", user="ada"), memory.session("support", user="bob")
+    memory.entries.save(bob, "preferences", "none yet", category=category)
+
+    memory.entries.save_many(ada, [{"key": "preferences", "content": "Ada is moving to Oslo"}])
+
+    assert "Ada is moving to Oslo" == memory.entries.get(ada, "preferences").content  # type: ignore[union-attr]
+    assert "none yet" == memory.entries.get(bob, "preferences").content  # type: ignore[union-attr]
+    memory.entries.update(bob, "preferences", content="none")
+    assert "none" == memory.entries.get(bob, "preferences").content  # type: ignore[union-attr]
 
 
 def test_a_users_session_changes_nothing_that_others_see(memory: Memory) -> None:
@@ -150,10 +168,94 @@ def test_a_users_session_changes_nothing_that_others_see(memory: Memory) -> None
         lambda: entries.forget(ada, key="tone"),
         lambda: entries.forget(ada, tag="style"),
     ):
-        with pytest.raises(ReadOnly, match="is seen by other users, and this session is for one user"):
+        with pytest.raises(ReadOnly, match="(is|was) seen by other users, and this session is for one user"):
             change()
 
     assert ("formal", 1) == (entries.get(nobody, "tone").content, entries.get(nobody, "tone").revision)  # type: ignore[union-attr]
+
+
+LATER = "2999-01-01T00:00:00.000Z"
+
+
+def _rename(memory: Memory, ada: Session) -> None:
+    memory.entries.save(ada, "mine", "casual", category="playbook")
+    memory.entries.relocate(ada, {"mine": "tone"})
+
+
+Change = Callable[[Memory, Session], object]
+TAKE_OVERS: dict[str, Change] = {
+    "save": lambda memory, ada: memory.entries.save(ada, "tone", "casual", category="playbook"),
+    "save of many": lambda memory, ada: memory.entries.save_many(
+        ada, [{"key": key, "content": "casual", "category": "playbook"} for key in ("new", "tone")]
+    ),
+    "save for more": lambda memory, ada: memory.entries.save(ada, "tone", "casual", category="board"),
+    "publishing": lambda memory, ada: (
+        memory.entries.save(ada, "tone", "casual"),
+        memory.entries.update(ada, "tone", category="playbook"),
+    ),
+    "rename": _rename,
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "hidden"),
+    [*((way, False) for way in TAKE_OVERS), *((way, True) for way in TAKE_OVERS if "more" not in way)],
+)
+def test_a_category_for_users_opens_no_other_entry(memory: Memory, way: str, hidden: bool) -> None:
+    """What lies at the target is changed only if its own category says so, though it was deleted."""
+    nobody, ada = memory.session("support"), memory.session("support", user="ada")
+    memory.entries.save(nobody, "tone", "formal", importance=0.9)
+    if hidden:
+        memory.entries.delete(nobody, "tone")
+
+    with pytest.raises((ReadOnly, RevisionConflict)):
+        TAKE_OVERS[way](memory, ada)
+
+    if hidden:
+        memory.entries.restore(nobody, "tone")
+    found = memory.entries.get(nobody, "tone")
+    assert found is not None and ("formal", 0.9, "general") == (found.content, found.importance, found.category)
+    assert memory.entries.get(ada, "new") is None
+
+
+def test_an_import_of_a_user_skips_what_she_may_not_change(memory: Memory, tmp_path: Path) -> None:
+    """And says why; the rest is imported."""
+    nobody, ada = memory.session("support"), memory.session("support", user="ada")
+    memory.entries.save(nobody, "tone", "formal")
+    memory.entries.save(nobody, "gone", "formal")
+    memory.entries.delete(nobody, "gone")
+    lines = [
+        {"key": key, "content": "casual", "category": "playbook", "updated": LATER} for key in ("tone", "gone", "new")
+    ]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    report = memory.entries.import_(ada, source)
+
+    assert (1, 0) == (report.added, report.updated)
+    assert all("seen by other users" in each.why for each in report.skipped) and 2 == len(report.skipped)
+    assert "formal" == memory.entries.get(nobody, "tone").content  # type: ignore[union-attr]
+
+
+def test_a_shared_entry_becomes_one_of_a_user_without_its_past(memory: Memory, tmp_path: Path) -> None:
+    """Who said it, and what it said before, stays where it was; others see it no more."""
+    ada, bob = memory.session("support", user="ada"), memory.session("support", user="bob", run="r-bob")
+    memory.entries.save(bob, "refunds", "Bob's first words", category="playbook")
+    memory.entries.save(bob, "refunds", "a week", category="playbook", tags=["money"])
+
+    draft: dict[str, Any] = {"category": "general", "content": "a week, says Bob", "ttl": 3600, "expected_revision": 2}
+    saved = memory.entries.update(ada, "refunds", **draft)
+
+    assert memory.entries.get(bob, "refunds") is None
+    found = memory.entries.get(ada, "refunds")
+    assert found is not None and found.expires_at is not None
+    assert ("a week, says Bob", ("money",), 1) == (found.content, found.tags, saved.revision)
+    entries = tmp_path / ".memory/entries/support"
+    (own,) = (entries / "users" / user_hash("ada")).glob("*.json")
+    assert not any(word in own.read_text() for word in ("first words", "r-bob", 'bob"'))
+    assert not any("says Bob" in path.read_text() for path in entries.glob("*.json"))
+    memory.entries.restore(bob, "refunds")
+    assert "a week" == memory.entries.get(bob, "refunds").content  # type: ignore[union-attr]
 
 
 def test_a_forget_of_a_user_takes_what_is_theirs_alone(memory: Memory) -> None:
@@ -298,6 +400,39 @@ def test_a_user_over_budget_merges_only_what_is_hers(memory: Memory) -> None:
     assert (("one",), ()) == (receipt.merged, receipt.evicted)
     assert before == [memory.entries.get(*each) for each in others]
     assert ["four", "one", "three", "two"] == [each.key for each in memory.entries.list(ada).memories]
+
+
+@pytest.mark.parametrize("kind", ["note", "episode"])
+def test_a_user_over_the_budget_of_all_hides_only_what_she_may_change(memory: Memory, kind: Kind) -> None:
+    """Neither by an eviction, nor a merge of what is the same, nor a fold; else the save is refused."""
+    nobody, ada, bob = (memory.session("support", user=user) for user in (None, "ada", "bob"))
+    for number in range(2):
+        memory.entries.save(nobody, f"rule {number}", "The same rule for all. " * 20, kind=kind, importance=0.1)
+
+    receipts = [memory.entries.save(ada, f"how {number}", f"How {number}", category="playbook") for number in range(3)]
+
+    assert [(), ("how 0",), ("how 1",)] == [each.evicted for each in receipts]
+    assert [(), ()] == [(*each.merged, *each.folded) for each in receipts[1:]]
+    memory.entries.delete(ada, "how 2")
+    memory.entries.save(nobody, "rule 2", "Another rule", importance=0.1)
+    with pytest.raises(BudgetExceeded, match="used up by entries that other users see.*save without a category"):
+        memory.entries.save(ada, "how 3", "How 3", category="playbook")
+    assert ["rule 0", "rule 1", "rule 2"] == [each.key for each in memory.entries.list(bob).memories]
+    assert () == memory.entries.save(ada, "how 3", "How 3").evicted
+
+
+def test_a_user_erases_nothing_that_she_may_not_change(memory: Memory) -> None:
+    """Many hidden entries of hers are thinned out, and older ones of the agent stay."""
+    nobody, ada = memory.session("support"), memory.session("support", user="ada")
+    memory.entries.save(nobody, "rule", "A rule for all")
+    memory.entries.delete(nobody, "rule")
+
+    for number in range(80):
+        memory.entries.save(ada, f"how {number}", f"How {number}", category="playbook")
+
+    assert 67 >= sum(each.retired for each in memory.entries.counts())
+    memory.entries.restore(nobody, "rule")
+    assert "A rule for all" == memory.entries.get(ada, "rule").content  # type: ignore[union-attr]
 
 
 def test_a_note_for_all_does_not_tell_whose_session_folded_it(memory: Memory) -> None:

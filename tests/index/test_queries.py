@@ -17,7 +17,7 @@ from memfiles.entries.callers import SessionProvenance
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.files.manager import MemoryManager
-from memfiles.index import database
+from memfiles.index import database, groups
 from memfiles.index import queries as reading
 from memfiles.index.queries import Filters, PagePlace, place_of
 from memfiles.index.rows import Counted, Row, row_of
@@ -196,7 +196,7 @@ def test_the_least_worthy_come_first(memory: Memory, entries: list[Entry], categ
     """Pinned and core ones last, then by importance, confidence, last read and time of the content."""
     _fill(memory, entries)
     found = memory.index.ask(
-        lambda connection: reading.least_worthy(connection, SUPPORT, limit=limit, category=category)
+        lambda connection: groups.least_worthy(connection, SUPPORT, limit=limit, category=category)
     )
     live = [
         entry
@@ -224,7 +224,7 @@ def test_totals_are_those_of_a_plain_list(memory: Memory, entries: list[Entry]) 
     totals = memory.index.totals(SUPPORT)
 
     assert (len(live), sum(entry.size_bytes for entry in live)) == (totals.count, totals.size)
-    assert len(own) - len(live) == totals.retired.number
+    assert len(own) - len(live) == sum(totals.retired.values())
 
 
 def test_a_row_comes_back_as_it_was_put(memory: Memory) -> None:
@@ -304,7 +304,10 @@ QUESTIONS: dict[str, Callable[[sqlite3.Connection, list[int]], object]] = {
     "visible": lambda connection, parts: reading.visible(connection, parts, range(50), now=NOW, filters=Filters()),
     "recent": lambda connection, parts: next(reading.recent(connection, parts, now=NOW)),
     "too large": lambda connection, parts: list(reading.recent(connection, parts, now=NOW, room=lambda: 40)),
-    "least worthy": lambda connection, parts: reading.least_worthy(connection, SUPPORT, limit=5),
+    "least worthy": lambda connection, parts: groups.least_worthy(connection, SUPPORT, limit=5),
+    "least worthy among": lambda connection, parts: groups.least_worthy(
+        connection, SUPPORT, limit=5, among={"general", "core"}
+    ),
     "expired": lambda connection, parts: reading.expired(connection, SUPPORT, now=NOW, limit=5),
 }
 

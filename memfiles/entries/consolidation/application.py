@@ -64,7 +64,8 @@ class Consolidated:
 class Application:
     """A plan with checked texts that is applied: by whom, when, and under which rules.
 
-    ``saved`` are the uids of entries that the same commit saves: what they take over belongs to that change.
+    ``saved`` are the uids of entries that the same commit saves: what they take over belongs to that change. Only
+    entries of the ``writable`` categories are changed; None: all.
     """
 
     plan: Plan
@@ -72,6 +73,7 @@ class Application:
     by: Provenance
     expiry: Expiry
     saved: Collection[str] = ()
+    writable: Collection[str] | None = None
 
     def decide(self, records: RecordsByPath) -> tuple[Applied, list[EntryRecord]]:
         """The result and the changed records; ``RevisionConflict`` if the plan is out of date."""
@@ -91,7 +93,7 @@ class Application:
                 hidden.setdefault(step.action, []).extend(self._take(records, step))
         for path in victims:
             found, cause = records[path], Retired("evicted", self.stamp.at, self.plan.id)
-            if isinstance(found, Entry) and found.retired is None:
+            if isinstance(found, Entry) and found.retired is None and self._may_change(found):
                 records[path] = decisions.retire(found, self.stamp, cause, op="evict")
                 hidden.setdefault("" if found.is_expired(self.stamp.at) else "evict", []).append(found.key)
         evicted, merged, folded = (tuple(hidden.get(action, ())) for action in ("evict", "merge", "fold"))
@@ -102,14 +104,18 @@ class Application:
         found: list[Entry] = []
         for named in step.named:
             entry = records.get(entry_path(self.plan.folder, named.uid))
-            if not is_live(entry, self.stamp.at):
+            if not is_live(entry, self.stamp.at) or not self._may_change(entry):
                 return False
             if named.uid not in self.saved and entry.revision != named.revision:
                 return False
             found.append(entry)
         if step.note is not None:
-            return not is_live(records.get(entry_path(self.plan.folder, self.plan.uid_of(step.note))), self.stamp.at)
+            there = records.get(entry_path(self.plan.folder, self.plan.uid_of(step.note)))
+            return not is_live(there, self.stamp.at) and self._may_change(there)
         return len({each.content for each in found}) == 1
+
+    def _may_change(self, record: EntryRecord | None) -> bool:
+        return self.writable is None or not isinstance(record, Entry) or record.category in self.writable
 
     def _take(self, after: WorkingCopy, step: Step) -> list[str]:
         """Take one step over the records; returns the keys that it hides."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from memfiles.entries import decisions
 from memfiles.entries.budgets import FolderTotals, Tally, excess
-from memfiles.entries.callers import Caller, Partition, check_caller, check_writable, home_scope, own_level
+from memfiles.entries.callers import Caller, Partition, check_caller, check_changes, home_scope, own_level
 from memfiles.entries.consolidation.application import Application, Applied, is_of, undone
 from memfiles.entries.consolidation.plan import (
     FOLDED,
@@ -35,6 +35,7 @@ from memfiles.entries.consolidation.plan import (
     draft_of_note,
 )
 from memfiles.entries.consolidation.planner import Limits, Member, Planning, plan_consolidation
+from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.purge import Purger
 from memfiles.entries.reader import EntryDatabase, summary_of
@@ -193,11 +194,14 @@ class Consolidator:
             raise decisions.was_erased(plan_id, max(erased))
         if not found:
             raise EntryNotFound(f"no change of plan {plan_id[:40]!r} is left at this session's level")
-        for entry in found:
-            check_writable(own, entry, rules=self._db.rules)
         self._undone |= {(entry.folder, entry.level) for entry in found}
-        paths = [entry.path for entry in found]
-        return self._db.change(paths, lambda records: undone(records, plan_id, stamp))
+
+        def decide(records: RecordsByPath) -> tuple[Applied, list[EntryRecord]]:
+            applied, changed = undone(records, plan_id, stamp)
+            check_changes(own, records, {**records, **{each.path: each for each in changed}}, rules=self._db.rules)
+            return applied, changed
+
+        return self._db.change([entry.path for entry in found], decide)
 
     def _limits(self, share: float) -> Limits:
         return {scope: limit.times(share) for scope, limit in self._db.rules.budget.limits.items()}

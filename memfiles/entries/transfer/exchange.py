@@ -20,7 +20,16 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from memfiles.entries.callers import Caller, Partition, View, check_caller, own_level, scope_for, view_of
+from memfiles.entries.callers import (
+    Caller,
+    Partition,
+    View,
+    check_caller,
+    check_writable,
+    own_level,
+    scope_for,
+    view_of,
+)
 from memfiles.entries.decisions import Past
 from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase
@@ -175,6 +184,8 @@ class Exchange:
         if isinstance(before, Entry) and (reason := _keeps(before, document)) is not None:
             return Skipped(document.where, reason)
         try:
+            if isinstance(before, Entry):
+                check_writable(own_level(caller), before, rules=self._db.rules)
             self._db.rules.check_labels({"the provenance": "\n".join(document.provenance or ())})
             facets = {name: getattr(document, name) for name, _ in FACETS}
             checked = self._db.rules.check(Draft(document.key, document.content, source=_SOURCE, **facets))
