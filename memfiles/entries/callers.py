@@ -10,6 +10,7 @@ The rules this file guards:
 - An agent that may only read entries changes none, whoever calls for it.
 - A session that has a user writes nothing that other users see, unless the entry's category says so. An entry that is
   there already, hidden or not, is changed, replaced or evicted only if its own category says so.
+  The entry then holds the user's epoch, so that it goes when the user is forgotten.
 - A span and an audit event say whose session it was and which operation; they never hold content, keys or the text of
   an error. A program that does not trace pays nothing: OpenTelemetry is not imported here unless it already is.
 
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from memfiles.entries.drafts import Category, EntryRules
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly
-from memfiles.records.entry import Entry, Scope
+from memfiles.records.entry import FACETS, MAX_AUTHORS, Entry, Scope
 from memfiles.records.keys import (
     WORKSPACE,
     check_user,
@@ -125,7 +126,7 @@ class Operator:
     @classmethod
     def of(cls, entry: Entry, *, by: Actor) -> Operator:
         """The operator who may change this entry, and none that would shadow it."""
-        return cls(entry.level, SessionProvenance(entry.agent, user=entry.user or None), by)
+        return cls(entry.level, SessionProvenance(entry.agent, user=entry.user or None, epoch=entry.epoch), by)
 
     def actor(self, call_id: str | None) -> Actor:
         """See ``Caller``."""
@@ -238,6 +239,30 @@ def writable_categories(own: Scopes, folder: str, *, rules: EntryRules) -> froze
     if not _is_for_others(own, folder):
         return None
     return frozenset(category.name for category in rules.categories.values() if category.from_users)
+
+
+def sign_written(
+    caller: Caller, before: Mapping[str, EntryRecord | None], after: dict[str, EntryRecord | None]
+) -> list[str]:
+    """Note the epoch of the caller's user in the changed entries that others see; returns the paths of all changes.
+
+    Hiding an entry, or saying whether it was of use, is not writing. ``InvalidArgument`` for too many authors.
+    """
+    changed = [path for path, record in after.items() if record is not before.get(path)]
+    for path in changed if (epoch := caller.provenance.epoch) else ():
+        entry, was = after[path], before.get(path)
+        if not isinstance(entry, Entry) or entry.user or epoch in entry.authors:
+            continue
+        if isinstance(was, Entry) and was.id == entry.id and _written(was) == _written(entry):
+            continue
+        if len(entry.authors) >= MAX_AUTHORS:
+            raise InvalidArgument(f"{MAX_AUTHORS} users wrote {ascii(entry.key[:80])} already: save under another key")
+        after[path] = entry.amended(authors=tuple(sorted((*entry.authors, epoch))))
+    return changed
+
+
+def _written(entry: Entry) -> tuple[object, ...]:
+    return entry.content, entry.provenance.user, *(getattr(entry, facet.name) for facet in FACETS)
 
 
 def _is_for_others(own: Scopes, folder: str) -> bool:

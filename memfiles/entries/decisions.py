@@ -171,12 +171,12 @@ def move(entry: Entry, there: EntryRecord | None, draft: Draft, stamp: Stamp, *,
     uid = entry_uid(place.folder, place.level, draft.key, place.run)
     left = departing(entry, folder=place.folder, key=draft.key, run=place.run)
     text = successor(left, uid=uid, level=place.level, revision=max(entry.revision, revision))
-    epoch = entry.epoch if place.user else ""
-    owned = replace(entry, text=text, agent=place.agent, user=place.user, epoch=epoch, run=place.run)
-    moved = replace(owned, key=draft.key, forgotten=forgotten).amended(**facets_of(draft))
+    owned = replace(entry, text=text, agent=place.agent, user=place.user, run=place.run, key=draft.key)
+    moved = replace(owned, epoch=place.user and entry.epoch, forgotten=forgotten).amended(**facets_of(draft))
     content, ids = draft.content or "", {*entry.ids}
     if isinstance(there, Entry):
-        ids |= {*there.ids}
+        authors, ids = {*moved.authors, *there.authors}, ids | {*there.ids}
+        moved = moved.amended(authors=tuple(sorted(authors)))
         for earlier in [past.decode() for _, past in contents(there.text)][:_JOINED_MAX][::-1]:
             if earlier not in (content, moved.content):
                 moved = _stored(moved, stamp, op="save", text=with_content(moved.text, earlier))

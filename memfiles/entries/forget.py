@@ -38,9 +38,10 @@ from memfiles.records.keys import (
     entry_place,
     id_path,
     is_id_path,
+    user_in,
 )
 from memfiles.records.marks import EntryRecord, Mark, buries, vacated
-from memfiles.records.record import Stamp, check_text
+from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage import quarantine
 from memfiles.storage.events import Progress, RecordChanged
@@ -173,9 +174,7 @@ class Forgetter:
             return self._report(view, found.entries, dry_run=dry_run, held_by=found.held_by)
         targets = _targets_of(selector, found.entries, view=view)
         paths, survivors = [entry.path for entry in found.entries], [entry.path for entry in found.survivors]
-        self.note(
-            {entry.path: entry.revision for entry in (*found.entries, *found.survivors)}
-        )  # 1 the next start finishes what follows
+        self.note({it.path: it.revision for it in (*found.entries, *found.survivors)})  # 1 the next start finishes this
         changed, buried = list[EntryRecord](), list[Entry]()
         for start in range(0, len(paths), _AT_ONCE):  # 2 durable
             changed += self._bury([*paths[start : start + _AT_ONCE], *survivors], targets, stamp, why=why, into=buried)
@@ -209,16 +208,17 @@ class Forgetter:
             return
         self.note({entry.path: entry.revision for entry in self._db.entries(graves)})
         changed: list[EntryRecord] = []
-        together: dict[tuple[str, ...], list[str]] = {}  # the entries of one user have one tombstone
+        together: dict[tuple[str | bool, ...], list[str]] = {}  # the entries of one user have one tombstone
         for path, marks in graves.items():
-            together.setdefault(tuple(mark.path for mark in marks), []).append(path)
+            together.setdefault((bool(user_in(path)), *(mark.path for mark in marks)), []).append(path)
         done = 0
         for paths in together.values():
             marks = graves[paths[0]]
             targets, last = _Targets(frozenset(id for mark in marks for id in mark.buried)), marks[-1]
+            by, why = (NOBODY, "") if last.user and not user_in(paths[0]) else (last.by, last.why)  # not told for whom
             for start in range(0, len(paths), _AT_ONCE):
                 some = paths[start : start + _AT_ONCE]
-                changed += self._bury(some, targets, Stamp(self._db.now(), last.by), why=last.why)
+                changed += self._bury(some, targets, Stamp(self._db.now(), by), why=why)
                 done += len(some)
                 if progress is not None:
                     progress(done, len(graves))
@@ -272,7 +272,7 @@ class Forgetter:
         try:
             copy = read_entry(data, of=path)
         except RecordCorrupt:
-            return self._db.is_left_by_forget(mark)
+            return self._db.is_left_by_forget(mark) or self._db.is_forgotten(user_in(path) or "")
         if not isinstance(copy, Entry):
             return False
         is_buried = mark is not None and buries(mark, copy)

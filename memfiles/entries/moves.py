@@ -19,6 +19,7 @@ from memfiles.entries.callers import (
     check_writable,
     home_scope,
     own_level,
+    sign_written,
     user_of,
 )
 from memfiles.entries.decisions import EntryLocation, Past, RecordsByPath, WorkingCopy, is_live, location_of
@@ -81,9 +82,10 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
                 raise _taken(move.draft.key)
             after |= decisions.relocated(after, move.entry, move.draft, stamp, place=place)
         check_changes(own_level(caller), records, after, rules=db.rules)
-        return None, [each for path, each in after.items() if each is not None and each is not records[path]]
+        written = sign_written(caller, records, after)
+        return None, [each for path in written if (each := after[path]) is not None]
 
-    db.change([*places, *db.id_paths(places)], decide)
+    db.change([*places, *db.id_paths(places)], decide, caller=caller)
 
 
 def remembered(db: EntryDatabase, record: EntryRecord | None, stamp: Stamp) -> EntryRecord | None:
@@ -115,7 +117,7 @@ def renew(db: EntryDatabase, caller: Caller, read: Sequence[tuple[Found, float]]
         return None, [decisions.amend(entry, stamp, op="update") for entry in amended]
 
     if due and caller.provenance.agent not in db.rules.readers:
-        db.change(list(due), decide)
+        db.change(list(due), decide, caller=caller)
 
 
 def _planned(db: EntryDatabase, caller: Caller, key: str, new: str, *, among: Mapping[str, str]) -> _Move:

@@ -16,7 +16,7 @@ from typing import TypeGuard, TypeVar, cast
 
 from memfiles.entries import decisions
 from memfiles.entries.budgets import EntrySummary
-from memfiles.entries.callers import Caller, Partition, View, is_read_counted, view_of
+from memfiles.entries.callers import Caller, Partition, View, check_remembered, is_read_counted, view_of
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.questions import Listing, as_text, listing
 from memfiles.entries.results import Found, Match, Page, Results, found_in
@@ -88,17 +88,24 @@ class EntryDatabase:
         self,
         paths: Sequence[str],
         decide: Callable[[Mapping[str, EntryRecord | None]], tuple[T, Sequence[EntryRecord]]],
+        *,
+        caller: Caller,
     ) -> T:
-        """As ``change`` of the repository; entries that count as erased are erased first, so nothing of them stays."""
+        """As ``change`` of the repository; entries that count as erased are erased first, so nothing of them stays.
+
+        ``InvalidArgument`` if the user of the caller was forgotten since.
+        """
 
         def attempt(records: Mapping[str, EntryRecord | None]) -> tuple[T | list[str], Sequence[EntryRecord]]:
+            check_remembered(caller, records)
             over = [path for path, it in records.items() if isinstance(it, Entry) and self.erased_at(it) is not None]
             outlived[:] = over
             return (over, ()) if over else decide(records)
 
         outlived: list[str] = []
+        graves = [id_path(epoch)] if (epoch := caller.provenance.epoch) else []
         while True:
-            result = self.repository.change(paths, attempt)
+            result = self.repository.change([*paths, *graves], attempt)
             if not outlived:
                 return cast("T", result)
             self.erase(outlived)

@@ -24,9 +24,23 @@ from memfiles.entries.transfer.exchange import document_of, write_file
 from memfiles.errors import StorageFailed
 from memfiles.index import database
 from memfiles.records.entry import Entry
-from memfiles.records.keys import FILES, agent_folder, check_switch, check_user, id_path, next_epoch, user_hash
+from memfiles.records.keys import (
+    ENTRIES,
+    FILES,
+    TEMP_SUFFIX,
+    USERS,
+    agent_folder,
+    check_switch,
+    check_user,
+    entry_place,
+    id_path,
+    next_epoch,
+    user_hash,
+)
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.records.record import Actor, Stamp
+from memfiles.storage import atomic
+from memfiles.storage.atomic import storage_failure
 from memfiles.storage.events import AuditEvent, AuditLog, Progress, reported
 
 _OWNER = "@users"  # no agent can have this name: no session sees the tombstone of a user
@@ -89,13 +103,14 @@ class Users:
         return epoch
 
     def list(self) -> Sequence[UserSummary]:
-        """Every user of whom something is kept, by name. Reads one record for each user and agent."""
+        """Every user of whom something is kept, by name, also for others. Reads a record for each user and agent."""
         self._db.refresh()
         found: dict[str, list[tuple[str, database.UserTally]]] = defaultdict(list)
         for tally in self._db.index.ask(database.user_tallies):
             entry = entry_at(self._db.repository, tally.path)
-            if entry is not None and entry.user:
-                found[entry.user].append((entry.agent, tally))
+            if entry is not None and (user := entry.user or entry.provenance.user):
+                agent = entry.agent if entry.user else entry.provenance.agent or entry.agent
+                found[user].append((agent, tally))
         return [_summary(user, found[user]) for user in sorted(found)]
 
     def export(self, user: str, target: str | os.PathLike[str], *, progress: Progress | None = None) -> UserExport:
@@ -136,9 +151,10 @@ class Users:
     ) -> Forgotten:
         """Forget all that is kept for a user, in every agent and at every level, for good; ``dry_run`` only counts.
 
-        Also what the user's sessions saved for others, and on other machines, once they meet the tombstone: it holds
-        a hash of the name, when it was, ``actor`` and ``why``. The user may come back, with nothing.
-        ``progress(done, total)`` is called for each portion of entries. Raises as ``Entries.forget`` does.
+        Also every entry for others in which the user's sessions wrote, as a whole, what cannot be read in the user's
+        folders, and all of that on other machines, once they meet the tombstone: it holds a hash of the name, when it
+        was, ``actor`` and ``why``. The user may come back, with nothing. ``progress(done, total)`` is called for each
+        portion of entries. Raises as ``Entries.forget`` does, and ``StorageFailed`` if a file cannot be removed.
         """
         check_switch(dry_run, what="dry_run")
         epoch = self.epoch_of(check_user(user))
@@ -149,12 +165,14 @@ class Users:
         why = self._forgetter.checked_why(why)
         self._bury(epoch, stamp, user=user, why=why)  # 1 durable: from now on its entries are forgotten where met
         entries = list({entry.path: entry for entry in (*entries, *self._entries_of(user))}.values())
-        self._forgetter.follow(progress)  # 2 the entries of the epoch, and the notes made of them
+        self._repair(user)  # 2 what cannot be read is the user's too
+        self._forgetter.follow(progress)  # 3 the entries of the epoch, and the notes made of them
         shared = [entry for entry in entries if not entry.user]  # whoever saw these is not told for whom they went
-        self._forgetter.forget_entries(shared, Stamp(stamp.at), why="")  # 3
+        self._forgetter.forget_entries(shared, Stamp(stamp.at), why="")  # 4
+        self._forgetter.release([])  # 5 kept copies, also those that cannot be read
         self._log("forget-user", user, count=len(entries), actor=actor)
         if self._audit is not None:
-            self._audit.blank_runs(user_hash(user))  # 4
+            self._audit.blank_runs(user_hash(user))  # 6
         return _forgotten(entries)
 
     def _entries_of(self, user: str, progress: Progress | None = None) -> Sequence[Entry]:
@@ -163,6 +181,21 @@ class Users:
         epoch = self.epoch_of(user)
         paths = self._db.index.ask(lambda opened: database.of_user(opened, epoch=epoch, user=user))
         return self._db.entries(reported(paths, progress))
+
+    def _repair(self, user: str) -> None:
+        """Put broken files of the user into quarantine, or the last good version back, and remove other files.
+
+        ``StorageFailed`` if something in the user's folders cannot be read or removed.
+        """
+        root, repository = self._db.store.descriptor, self._db.repository
+        repository.sweep()  # temp files of dead writers
+        with storage_failure("a folder of the user cannot be emptied: correct that, and forget the user again"):
+            folders = [f"{ENTRIES}/{agent}/{USERS}/{user_hash(user)}" for agent in _names(root, ENTRIES)]
+            for path in [f"{folder}/{name}" for folder in folders for name in _names(root, folder)]:
+                if entry_place(path) is not None:
+                    repository.notice(path, at_once=True)
+                elif not path.endswith(TEMP_SUFFIX):  # of a live writer
+                    atomic.remove_all(root, path)
 
     def _bury(self, epoch: str, stamp: Stamp, *, user: str, why: str) -> None:
         def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
@@ -180,6 +213,13 @@ class Users:
     def _log(self, op: str, user: str, *, count: int, actor: str | None = None) -> None:
         if self._audit is not None:
             self._audit.record(AuditEvent(op, count=count, user=user_hash(user), actor=actor))
+
+
+def _names(root: int, folder: str) -> Sequence[str]:
+    try:
+        return atomic.names(root, folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
 
 
 def _summary(user: str, held: Sequence[tuple[str, database.UserTally]]) -> UserSummary:

@@ -22,12 +22,12 @@ from memfiles.entries.callers import (
     Partition,
     Scopes,
     check_changes,
-    check_remembered,
     check_writable,
     home_scope,
     is_writable,
     own_level,
     scope_for,
+    sign_written,
     user_of,
     view_of,
     writable_categories,
@@ -105,13 +105,11 @@ class EntryWriter:
         self, caller: Caller, checked: Sequence[Checked], targets: Sequence[SaveTarget], stamp: Stamp
     ) -> list[Saved]:
         sources = [self._provenance(caller, stamp, each.draft) for each in checked]
-        epoch = caller.provenance.epoch
         shadows = [path for target in targets for path in target.shadows]
         expiry = self._db.rules.expiry
 
         def decide(records: WorkingCopy) -> list[Decided]:
             decided = []
-            check_remembered(caller, records)
             for target, each, source in zip(targets, checked, sources, strict=True):
                 draft, place, past = each.draft, target.place, target.past
                 saving = move_shadows(records, target, draft.key, stamp)
@@ -126,10 +124,10 @@ class EntryWriter:
                 records[target.path] = made.entry
             return decided
 
-        paths = [*(target.path for target in targets), *shadows, *([id_path(epoch)] if epoch else [])]
+        paths = [*(target.path for target in targets), *shadows]
         paths += self._db.id_paths(paths) if shadows else ()
         paths += (id_path(id) for target in targets if target.past is not None for id in target.past.ids)
-        return _receipts(self._write(paths, decide, own=own_level(caller), stamp=stamp), checked)
+        return _receipts(self._write(caller, paths, decide, stamp=stamp), checked)
 
     def update(
         self, caller: Caller, draft: Draft, *, expected_revision: int | None = None, call_id: str | None = None
@@ -147,7 +145,7 @@ class EntryWriter:
             draft.category is None
             or own[scope_for(own, self._db.rules.category(draft.category))].path(draft.key) == path
         ):
-            outcome = self._write_one(path, updated, own=own, stamp=stamp)
+            outcome = self._write_one(caller, path, updated, stamp=stamp)
         else:
             target = self._target(caller, checked.draft, now=stamp.at)
             moving = replace(stamp, expected_revision=None)
@@ -191,7 +189,7 @@ class EntryWriter:
             raise erased_among(self._db, own_level(caller).values(), key) or error from None
         by, expiry = self._provenance(caller, stamp, Draft(key)), self._db.rules.expiry
         decide = partial(log.undo, stamp=stamp, key=key, to_revision=to_revision, places=places, by=by, expiry=expiry)
-        outcome = self._write_one(path, decide, own=own_level(caller), stamp=stamp)
+        outcome = self._write_one(caller, path, decide, stamp=stamp)
         warnings = self._db.rules.warnings_about(outcome.decisions[0].entry.content)
         return _receipts(outcome, [Checked(Draft(key), warnings)])[0]
 
@@ -201,8 +199,7 @@ class EntryWriter:
         """Hide the entry of that key at the caller's level; it can be restored. ``EntryNotFound``."""
         stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
         path = self._present(caller, check_key(key), now=stamp.at, call_id=stamp.by.call)
-        own = own_level(caller)
-        outcome = self._write_one(path, lambda before: decisions.delete(before, stamp, key=key), own=own, stamp=stamp)
+        outcome = self._write_one(caller, path, lambda before: decisions.delete(before, stamp, key=key), stamp=stamp)
         return self._deleted(caller, outcome.decisions[0].entry)
 
     def delete_many(self, caller: Caller, keys: Iterable[str]) -> list[Deleted]:
@@ -217,7 +214,7 @@ class EntryWriter:
             return hidden, hidden
 
         seen = [path for found in paths for path in found]
-        hidden = self._db.repository.change(seen, decide) if seen else []
+        hidden = self._db.change(seen, decide, caller=caller) if seen else []
         return sorted((self._deleted(caller, entry) for entry in hidden), key=lambda each: each.key)
 
     def restore(self, caller: Caller, key: str, *, call_id: str | None = None) -> Saved:
@@ -233,7 +230,7 @@ class EntryWriter:
         check_writable(own, last, rules=self._db.rules)
         path, expiry = last.path, self._db.rules.expiry
         outcome = self._write_one(
-            path, lambda before: decisions.restore(before, stamp, key=key, expiry=expiry), own=own, stamp=stamp
+            caller, path, lambda before: decisions.restore(before, stamp, key=key, expiry=expiry), stamp=stamp
         )
         return _receipts(outcome, [Checked(Draft(key))])[0]
 
@@ -252,10 +249,9 @@ class EntryWriter:
         What goes from a user to all, or from all to a user, is a new entry there, and its history stays behind.
         """
         target = replace(target, shadows=(*(shadow for shadow in target.shadows if shadow != path), path))
-        paths, epoch = [target.path, *target.shadows], caller.provenance.epoch
+        paths = [target.path, *target.shadows]
 
         def decide(records: WorkingCopy) -> list[Decided]:
-            check_remembered(caller, records)
             made = updated(records[path])
             entry, is_new = made.entry, target.is_for_others(made.entry)
             if not is_new:
@@ -268,27 +264,27 @@ class EntryWriter:
             moved = records[target.path]
             return [Decided(moved if isinstance(moved, Entry) else entry, replaced=made.replaced)]
 
-        paths += [*self._db.id_paths(paths), *([id_path(epoch)] if epoch else [])]
-        return self._write(paths, decide, own=own_level(caller), stamp=stamp)
+        return self._write(caller, [*paths, *self._db.id_paths(paths)], decide, stamp=stamp)
 
     def _write_one(
-        self, path: str, change: Callable[[EntryRecord | None], Decided], *, own: Scopes, stamp: Stamp
+        self, caller: Caller, path: str, change: Callable[[EntryRecord | None], Decided], *, stamp: Stamp
     ) -> _Outcome:
         def decide(records: WorkingCopy) -> list[Decided]:
             decided = change(records[path])
             records[path] = decided.entry
             return [decided]
 
-        return self._write([path], decide, own=own, stamp=stamp)
+        return self._write(caller, [path], decide, stamp=stamp)
 
     def _write(
-        self, paths: Sequence[str], decide: Callable[[WorkingCopy], list[Decided]], *, own: Scopes, stamp: Stamp
+        self, caller: Caller, paths: Sequence[str], decide: Callable[[WorkingCopy], list[Decided]], *, stamp: Stamp
     ) -> _Outcome:
         """Commit what is decided under the records' locks, with what goes to keep it within the budgets.
 
         What goes is chosen without its locks. The next round holds those too, and looks at each entry again.
         """
         rounds, remedies, plan_id = 1, dict[Partition, Remedy](), f"plan-{uuid.uuid4().hex[:12]}"
+        own = own_level(caller)
 
         def checked(records: WorkingCopy) -> list[Decided]:
             before = dict(records)
@@ -296,18 +292,21 @@ class EntryWriter:
             check_changes(own, before, records, rules=self._db.rules)
             return decided
 
-        outcome = self._attempt(paths, checked, stamp, is_first=True)
+        outcome = self._attempt(caller, paths, checked, stamp, is_first=True)
         while outcome.excesses:
             for each in outcome.excesses:
                 of = each.partition
                 may = writable_categories(own, of.folder, rules=self._db.rules)
                 remedies[of] = self._eviction.remedy(each, plan_id=plan_id, held=paths, now=stamp.at, writable=may)
             rounds += 1
-            outcome = self._attempt(paths, checked, stamp, remedies=remedies.values(), is_last=rounds == _ROUNDS)
+            outcome = self._attempt(
+                caller, paths, checked, stamp, remedies=remedies.values(), is_last=rounds == _ROUNDS
+            )
         return outcome
 
     def _attempt(
         self,
+        caller: Caller,
         paths: Sequence[str],
         decide: Callable[[WorkingCopy], list[Decided]],
         stamp: Stamp,
@@ -321,8 +320,8 @@ class EntryWriter:
         def attempt(before: RecordsByPath) -> tuple[_Outcome, list[EntryRecord]]:
             records = dict(before)
             decided = decide(records)
+            written = sign_written(caller, before, records)
             as_decided = dict(records)
-            written = [path for path, record in records.items() if record is not before[path]]
             hidden = self._eviction.carry_out(remedies, records, stamp)
             look = partial(self._eviction.excesses, before, written=written)
             if not is_last and (left := look(records, is_first=is_first)):
@@ -332,7 +331,7 @@ class EntryWriter:
             return _Outcome(decided, hidden), changed
 
         more = [path for remedy in remedies for path in remedy.paths]
-        return self._db.change(list(dict.fromkeys([*paths, *more])), attempt)
+        return self._db.change(list(dict.fromkeys([*paths, *more])), attempt, caller=caller)
 
     def _target(self, caller: Caller, draft: Draft, *, now: str) -> SaveTarget:
         """The place that the draft's category asks for, or else where its key is seen, or the session's own."""

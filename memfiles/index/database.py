@@ -16,7 +16,7 @@ from memfiles.index.text import fts
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
-FORMAT = 12  # changes with the tables, and with what they hold
+FORMAT = 13  # changes with the tables, and with what they hold
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
@@ -157,9 +157,11 @@ def left_by(connection: sqlite3.Connection, plan_id: str) -> list[str]:
 
 
 def of_user(connection: sqlite3.Connection, *, epoch: str, user: str) -> list[str]:
-    """The paths of the entries of an epoch of a user, and of those that the user's sessions saved for others."""
+    """The paths of the entries of an epoch of a user, and of those that the user's sessions wrote for others."""
     statement = """
         SELECT path FROM entry WHERE epoch = :epoch AND state <> 'forgotten'
+        UNION SELECT e.path FROM entry AS e, json_each(e.aliases) AS a
+        WHERE e.aliases <> '[]' AND a.value = :epoch AND state <> 'forgotten'
         UNION SELECT path FROM entry
         WHERE epoch = '' AND state <> 'forgotten' AND json_extract(provenance, '$.user') = :user
     """
@@ -179,7 +181,8 @@ def user_tallies(connection: sqlite3.Connection) -> list[UserTally]:
     """What there is of each user and agent, for whoever administers a directory, never for a session."""
     statement = """
         SELECT max(path), count(*), sum(entry.size), max(updated_at) FROM entry JOIN part ON part.id = entry.part
-        WHERE epoch <> '' AND state = 'live' GROUP BY scope
+        WHERE (epoch <> '' OR json_extract(provenance, '$.user') <> '') AND state = 'live'
+        GROUP BY scope, json_extract(provenance, '$.user')
     """
     return [UserTally(*row) for row in connection.execute(statement)]
 

@@ -82,9 +82,7 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
     """The row of a record whose file has this signature; None if unknown, so that the file will be read."""
     if not isinstance(record, Entry):
         return Row(
-            record.path,
-            record.folder,
-            record.level,
+            *(record.path, record.folder, record.level),
             key=record.entry_folder if record.type == "tombstone" and not (record.of_run or record.run) else "",
             revision=record.revision,
             retired_at=record.at,
@@ -96,7 +94,8 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
     text, retired = record.text, record.retired
     state = (retired.state, retired.at, retired.cause) if retired else ("live", "", "")
     content = (text.revision, text.sha256[:_SHORT_DIGEST], block_bytes(record), signature, text.content)
-    return Row._make((*_described(record), *state, *content, record.sources, record.id, record.aliases, record.epoch))
+    named = (record.sources, record.id, (*record.aliases, *record.authors), record.epoch)
+    return Row._make((*_described(record), *state, *content, *named))
 
 
 DECLARED = """

@@ -41,6 +41,7 @@ TEXT_NAME = "entry"
 FORGOTTEN_KEPT = 8
 MAX_SOURCES = 256
 MAX_ALIASES = 64
+MAX_AUTHORS = 256
 LEAST_BLOCK_BYTES: Final = len('### "k" (level L, updated 2026-11-21T09:00:00.000Z)\n|')  # the shortest key, no text
 _VISIBLE_FORMATS: Final = frozenset("\t\u200c\u200d")  # tabs, and the joiners that scripts and emoji need
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -145,6 +146,7 @@ class Entry:
     ``forgotten`` are the ids of the tombstones that it was saved over. ``made_of`` are the ids of the entries that it
     summarises, and ``merged`` the entries that were merged into it. ``given_id`` is the id that it was given at its
     first save, "" in records of format 1, and ``aliases`` are those of entries that were joined with it, sorted.
+    ``authors`` are the epochs of the users whose sessions had a hand in an entry that others see, sorted.
     """
 
     text: Record
@@ -171,6 +173,7 @@ class Entry:
     reorganised: Reorganised | None = None
     given_id: str = ""
     aliases: tuple[str, ...] = ()
+    authors: tuple[str, ...] = ()
 
     @property
     def uid(self) -> str:
@@ -197,8 +200,8 @@ class Entry:
 
     @property
     def mortal_ids(self) -> tuple[str, ...]:
-        """The ids of which a tombstone says that the entry was forgotten: its own, and the epoch of its user."""
-        return (*self.ids, self.epoch) if self.epoch else self.ids
+        """The ids of which a tombstone says that the entry was forgotten: its own, and the epochs of its users."""
+        return (*self.ids, *((self.epoch,) if self.epoch else ()), *self.authors)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -337,6 +340,11 @@ def with_ids(entry: Entry, ids: Collection[str]) -> Entry:
     if len(aliases) > MAX_ALIASES:
         raise InvalidArgument(f"more than {MAX_ALIASES} entries were joined with {ascii(entry.key[:80])}: forget one")
     return entry.amended(given_id="" if id == entry.implied_id else id, aliases=tuple(aliases))
+
+
+def united_authors(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """The epochs of all users who had a hand in one of these entries."""
+    return tuple(sorted({epoch for entry in entries for epoch in entry.authors}))
 
 
 def new_text(folder: str, key: str, *, level: str, run: str, content: str, at: str) -> Record:

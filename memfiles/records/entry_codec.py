@@ -19,6 +19,7 @@ from memfiles.records.entry import (
     FORGOTTEN_KEPT,
     GENERAL,
     MAX_ALIASES,
+    MAX_AUTHORS,
     MAX_ENTRY_BYTES,
     MAX_LINKS,
     MAX_SOURCES,
@@ -67,6 +68,7 @@ from memfiles.records.record import (
 from memfiles.records.redactions import Piece
 
 _CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
+_AUTHORS_MAX = 16 * MAX_AUTHORS  # machines that merge their copies may exceed together what each of them allows
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class _OnDisk:
     forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
     made_of: Annotated[tuple[EntryId, ...], Field(max_length=MAX_SOURCES)] = ()
     merged: Annotated[tuple[Merged, ...], Field(max_length=MAX_SOURCES)] = ()
+    authors: Annotated[tuple[UserHash, ...], Field(max_length=_AUTHORS_MAX)] = ()
     reorganised: Reorganised | None = None
     history: tuple[Change, ...] = ()
     origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
@@ -164,6 +167,7 @@ def encode_entry(entry: EntryRecord) -> bytes:
         *([b'"forgotten":' + to_json(entry.forgotten)] if entry.forgotten else []),
         *([b'"made_of":' + to_json(entry.made_of)] if entry.made_of else []),
         *([b'"merged":' + to_json([each.to_dict() for each in entry.merged])] if entry.merged else []),
+        *([b'"authors":' + to_json(entry.authors)] if entry.authors else []),
         *([b'"reorganised":' + to_json(entry.reorganised)] if entry.reorganised else []),
         b'"revision":%d' % text.revision,
         b'"created_at":"%b"' % text.created_at.encode(),

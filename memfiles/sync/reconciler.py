@@ -323,8 +323,8 @@ class Reconciler:
         record = local.record
         if isinstance(record, Record) or is_id_path(record.path) or row.digest == local.digest:
             return False
-        if isinstance(record, Entry) and record.epoch and row.version is None:
-            self._look_up([record.epoch])  # its user may have been forgotten elsewhere
+        if isinstance(record, Entry) and row.version is None:
+            self._look_up({record.epoch, *record.authors} - {""})  # these users may have been forgotten elsewhere
         self._look_up(self.replica.marks_of(record.mortal_ids), look=False)
         known = self.replica.marks_of(record.mortal_ids)
         if isinstance(record, Mark):

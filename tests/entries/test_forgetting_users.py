@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memfiles import InvalidArgument, Memory
+from memfiles import InvalidArgument, Memory, Session
+from memfiles.entries.budgets import Budget
+from memfiles.entries.drafts import Category, EntryRules
 from memfiles.records.keys import next_epoch, user_hash
-from tests.support.saved import files_holding
+from tests.support.saved import Clock, Visitor, entries_in, files_holding
 from tests.support.workflows import opened
 
 WORKFLOW = """\
@@ -107,6 +110,172 @@ def test_a_session_from_before_saves_nothing_more(tmp_path: Path) -> None:
         refused = before.call("memory_save", {"key": "plan", "content": SECRET})
         assert (True, "invalid_argument") == (refused.is_error, refused.code)
         assert [] == files_holding(tmp_path / ".memory", SECRET)
+
+
+CHANGES: dict[str, Callable[[Memory, Session], object]] = {
+    "update": lambda memory, session: memory.entries.update(session, "tips", content="and more"),
+    "edit": lambda memory, session: memory.entries.edit(session, "tips", "greet", "wave"),
+    "delete": lambda memory, session: memory.entries.delete(session, "tips"),
+    "delete many": lambda memory, session: memory.entries.delete_many(session, ["tips"]),
+    "restore": lambda memory, session: memory.entries.restore(session, "gone"),
+    "relocate": lambda memory, session: memory.entries.relocate(session, {"tips": "advice"}),
+    "feedback": lambda memory, session: memory.entries.update(session, "tips", outcome="success"),
+    "tool": lambda memory, session: memory.entries.update(session, "tips", category="playbook", tags=["x"]),
+}
+
+
+@pytest.mark.parametrize("way", CHANGES)
+def test_a_session_from_before_changes_nothing_for_others(tmp_path: Path, way: str) -> None:
+    """Whichever way it takes: the entry stays as it was, and no file names the user."""
+    with opened(tmp_path, WORKFLOW) as memory:
+        before, bob = memory.session("support", user="ada", run="r-ada"), memory.session("support", user="bob")
+        for key in ("tips", "gone"):
+            memory.entries.save(bob, key, "First greet", category="playbook")
+        memory.entries.delete(bob, "gone")
+        memory.users.forget("ada")
+
+        with pytest.raises(InvalidArgument, match="the user of this session was forgotten"):
+            CHANGES[way](memory, before)
+        assert ["First greet"] == seen(memory, "bob")
+        assert [] == files_holding(tmp_path / ".memory/entries", '"ada"', "r-ada")
+
+
+def write_together(memory: Memory) -> None:
+    """Let Ada and Bob write in the same shared entries, each first in one, and Bob last in all but one."""
+    ada, bob = memory.session("support", user="ada", run="r-ada"), memory.session("support", user="bob")
+    memory.entries.save(ada, "hers", f"{SECRET} is hers", category="playbook")
+    memory.entries.save(bob, "hers", "Nothing of it is left", category="playbook")
+    memory.entries.save(bob, "both", "First greet. Then solve.", category="playbook")
+    memory.entries.edit(ada, "both", "greet", f"greet {SECRET}")
+    memory.entries.edit(bob, "both", "solve", "solve it fast")
+    memory.entries.save(bob, "last", "A guide", category="playbook")
+    memory.entries.update(ada, "last", tags=[SECRET])
+    memory.entries.save(memory.session("sales", user="bob"), "his", "Ask first", category="playbook")
+    memory.entries.update(memory.session("sales", user="ada", run="r-ada"), "his", outcome="success")
+
+
+def test_what_she_wrote_with_others_goes_whole(tmp_path: Path) -> None:
+    """An entry for all in which she ever wrote goes, whoever wrote last; one that she only found of use stays."""
+    with opened(tmp_path, WORKFLOW) as memory:
+        write_together(memory)
+        assert 3 == memory.users.forget("ada", dry_run=True).count == memory.users.forget("ada").count
+
+        assert [] == seen(memory, "bob")
+        found = memory.entries.get(memory.session("sales", user="bob"), "his")
+        assert found is not None and found.content == "Ask first"
+    assert [] == files_holding(tmp_path / ".memory", SECRET, '"ada"')
+
+
+def test_a_note_that_was_made_of_what_she_wrote_goes(tmp_path: Path) -> None:
+    """Her episodes were folded into it for room, and purged since; others' notes stay."""
+    categories = {"playbook": Category("playbook", scope="agent", from_users=True)}
+    rules, clock = EntryRules(categories=categories, budget=Budget(max_entries=6)), Clock()
+    with entries_in(tmp_path, rules=rules, now=clock) as entries:
+        ada, bob = Visitor(user="ada"), Visitor(user="bob")
+        for number in range(5):
+            text = f"{SECRET} {number}. {'long words here ' * 10}"
+            entries.save(ada, f"e{number}", text, category="playbook", kind="episode")
+        folded = [entries.save(bob, key, key, category="playbook").folded for key in ("one", "two")][-1]
+        assert 5 == len(folded)
+        clock.go_on(100 * 86400)
+        assert 5 == entries.purge().deleted
+        assert files_holding(tmp_path / "entries", SECRET)
+
+        assert 1 == entries.users.forget("ada").count
+        assert ["one", "two"] == [each.key for each in entries.list(bob).memories]
+    assert [] == files_holding(tmp_path, SECRET, '"ada"')
+
+
+def test_a_kept_copy_of_a_conflict_goes(tmp_path: Path) -> None:
+    """The side of a merge that lost is kept in a folder of its own, also what she wrote for others."""
+    workflow = mirrored(tmp_path / "mirror")
+    offline = workflow.replace(f"{tmp_path}/mirror", f"{tmp_path}/nowhere")
+    with opened(tmp_path / "one", workflow) as memory:
+        memory.entries.save(memory.session("support", user="bob"), "tips", "line one base", category="playbook")
+        assert memory.sync.flush(30)
+    with opened(tmp_path / "two", workflow) as memory:
+        memory.sync.pull()
+    with opened(tmp_path / "two", offline) as memory:
+        memory.entries.save(memory.session("support", user="bob"), "tips", "line one of Bob", category="playbook")
+    with opened(tmp_path / "one", workflow) as memory:
+        memory.entries.save(memory.session("support", user="ada"), "tips", f"line {SECRET} one", category="playbook")
+        assert memory.sync.flush(30)
+    with opened(tmp_path / "two", workflow) as memory:
+        memory.sync.pull()
+        memory.sync.flush(30)
+        assert files_holding(tmp_path / "two/.memory/conflicts", SECRET)
+        memory.users.forget("ada")
+        assert memory.sync.flush(30)
+    with opened(tmp_path / "one", workflow) as memory:
+        memory.sync.pull()
+
+    assert [] == files_holding(tmp_path, SECRET, '"ada"')
+
+
+def test_an_offline_machine_forgets_what_she_wrote_for_others(tmp_path: Path) -> None:
+    """New entries, and changes of those of others; neither comes back anywhere."""
+    workflow = mirrored(tmp_path / "mirror")
+    with opened(tmp_path / "one", workflow) as memory:
+        memory.entries.save(memory.session("support", user="bob"), "tips", "First greet", category="playbook")
+        memory.entries.save(memory.session("support", user="ada"), "k", SECRET)
+        assert memory.sync.flush(30)
+    with opened(tmp_path / "two", workflow) as memory:
+        memory.sync.pull()
+    with opened(tmp_path / "two", workflow.replace(f"{tmp_path}/mirror", f"{tmp_path}/nowhere")) as memory:
+        session = memory.session("support", user="ada", run="r-ada")
+        memory.entries.save(session, "new", f"{SECRET} new", category="playbook")
+        memory.entries.edit(session, "tips", "greet", f"greet {SECRET}")
+    with opened(tmp_path / "one", workflow) as memory:
+        memory.users.forget("ada")
+        assert memory.sync.flush(30)
+    for place in ("two", "one", "three"):
+        with opened(tmp_path / place, workflow) as memory:
+            memory.sync.pull()
+            memory.sync.flush(30)
+            assert [] == seen(memory, "bob")
+
+    assert [] == files_holding(tmp_path, SECRET, '"ada"')
+
+
+def test_a_forget_that_is_killed_after_its_tombstone_is_finished(tmp_path: Path) -> None:
+    """The tombstone alone is enough: the next start removes what she wrote for others, and tells nobody why."""
+    with opened(tmp_path / "other", WORKFLOW) as memory:
+        memory.entries.save(memory.session("support", user="ada"), "k", "x")
+        memory.users.forget("ada", why="asked to", actor="grace")
+    with opened(tmp_path / "one", WORKFLOW) as memory:
+        write_together(memory)
+    tombstone = f".memory/entries/@ids/{user_hash('ada')}.json"
+    (tmp_path / "one/.memory/entries/@ids").mkdir(exist_ok=True)
+    (tmp_path / "one" / tombstone).write_bytes((tmp_path / "other" / tombstone).read_bytes())
+
+    with opened(tmp_path / "one", WORKFLOW) as memory:
+        assert [] == seen(memory, "bob")
+    assert [] == files_holding(tmp_path / "one/.memory", SECRET, '"ada"')
+    told = list(files_holding(tmp_path / "one/.memory/entries", "grace", "asked to"))
+    assert [f"{user_hash('ada')}.json"] == [Path(path).name for path in told]
+
+
+@pytest.mark.parametrize("broken", ["torn", "folder", "foreign"])
+def test_what_cannot_be_read_goes_too(tmp_path: Path, broken: str) -> None:
+    """A torn record, a folder in the place of one, and a copy that an editor left: all in her folder is hers."""
+    with opened(tmp_path, WORKFLOW) as memory:
+        memory.entries.save(memory.session("support", user="ada"), "k", SECRET)
+        memory.entries.save(memory.session("support", user="bob"), "k", "Bob is on Free")
+    record = next((tmp_path / ".memory/entries/support/users" / user_hash("ada")).glob("*.json"))
+    torn = record.read_bytes()[:-20]
+    if broken == "torn":
+        record.write_bytes(torn)
+    elif broken == "folder":
+        record.unlink()
+        record.mkdir()
+        (record / "copy").write_bytes(torn)
+    else:
+        record.with_suffix(".json~").write_bytes(torn)
+
+    with opened(tmp_path, WORKFLOW) as memory:
+        memory.users.forget("ada")
+        assert ["Bob is on Free"] == seen(memory, "bob")
+    assert [] == files_holding(tmp_path / ".memory", SECRET, '"ada"')
 
 
 def test_forgetting_twice_and_forgetting_a_stranger_do_nothing(tmp_path: Path) -> None:

@@ -163,9 +163,10 @@ def export_command(user: str, target: str) -> None:
 def forget_command(user: str, why: str, actor: str | None, dry_run: bool, yes: bool) -> None:
     """Forget a user for good.
 
-    All that is kept for the user goes: every entry of every agent at every level, with its history, every kept copy,
-    and the mirror's copies; and what the user's sessions saved for others. Machines that were offline forget it when
-    they meet the mirror. A hash of the name, who forgot it, when and why remain. This cannot be undone.
+    All that is kept for the user goes: every entry of every agent at every level, with its history, every kept
+    copy, and the mirror's copies; and every entry for others in which the user's sessions wrote, as a whole.
+    Machines that were offline forget it when they meet the mirror. A hash of the name, who forgot it, when and why
+    remain. This cannot be undone.
 
     The exit code is 3 if nothing is kept for the user, and 7 until the mirror's copies are gone as well.
     """

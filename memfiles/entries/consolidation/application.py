@@ -24,7 +24,7 @@ from memfiles.entries.consolidation.plan import (
 )
 from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, WorkingCopy, is_live
 from memfiles.errors import RevisionConflict
-from memfiles.records.entry import MAX_SOURCES, Entry, Provenance, Reorganised, Retired
+from memfiles.records.entry import MAX_SOURCES, Entry, Provenance, Reorganised, Retired, united_authors
 from memfiles.records.keys import entry_path
 from memfiles.records.marks import EntryRecord
 from memfiles.records.record import Stamp
@@ -131,17 +131,19 @@ class Application:
             after[entry.path] = decisions.retire(entry, stamp, cause, op="consolidate")
         if step.note is not None:
             path = entry_path(self.plan.folder, self.plan.uid_of(step.note))
-            after[path] = self._noted(after[path], step.note, owner=retired[0])
+            after[path] = self._noted(after[path], step.note, retired)
         return [entry.key for entry in retired]
 
-    def _noted(self, before: EntryRecord | None, note: SummaryNote, *, owner: Entry) -> Entry:
-        draft, stamp = draft_of_note(note), replace(self.stamp, cause=f"fold {self.plan.id}")
+    def _noted(self, before: EntryRecord | None, note: SummaryNote, episodes: Sequence[Entry]) -> Entry:
+        draft, owner = draft_of_note(note), episodes[0]
+        stamp = replace(self.stamp, cause=f"fold {self.plan.id}")
         place = EntryLocation(owner.agent, self.plan.level, note.run, owner.user, owner.epoch, uuid.uuid4().hex)
         is_shared = bool(self.stamp.by.user) and not owner.user  # then nobody learns whose session folded
         by = replace(self.by, user=owner.user or None, session=None if is_shared else self.by.session)
         saved = decisions.save(before, draft, stamp, place=place, by=by, expiry=self.expiry).entry
         made_of = united([note.made_of, saved.made_of])[:MAX_SOURCES]
-        return replace(saved, expires_at=note.expires_at, made_of=made_of)
+        authors = united_authors([saved, *episodes])
+        return replace(saved, expires_at=note.expires_at, made_of=made_of, authors=authors)
 
     def _entry(self, after: Mapping[str, EntryRecord | None], uid: str) -> Entry:
         """An entry that the plan names, which was found to be at its revision."""

@@ -175,7 +175,8 @@ class Consolidator:
         by = Provenance(agent=origin.agent, user=origin.user, session=stamp.by.session, source=plan.id)
         checked = replace(plan, steps=tuple(self._checked(step) for step in plan.steps))
         application = Application(checked, stamp, by, self._db.rules.expiry)
-        return self._db.change([entry_path(plan.folder, uid) for uid in plan.uids], application.decide)
+        paths = [entry_path(plan.folder, uid) for uid in plan.uids]
+        return self._db.change(paths, application.decide, caller=caller)
 
     def undo(self, caller: Caller, plan_id: str) -> Applied:
         """Undo a plan: show the entries it hid, give their labels back, and hide the notes that it saved.
@@ -201,7 +202,7 @@ class Consolidator:
             check_changes(own, records, {**records, **{each.path: each for each in changed}}, rules=self._db.rules)
             return applied, changed
 
-        return self._db.change([entry.path for entry in found], decide)
+        return self._db.change([entry.path for entry in found], decide, caller=caller)
 
     def _limits(self, share: float) -> Limits:
         return {scope: limit.times(share) for scope, limit in self._db.rules.budget.limits.items()}

@@ -25,7 +25,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from memfiles.entries.budgets import Tally
 from memfiles.entries.drafts import Draft
 from memfiles.errors import InvalidArgument
-from memfiles.records.entry import GENERAL, MAX_LINKS, MAX_SOURCES, MAX_TAGS, Entry, EntryId, Merged
+from memfiles.records.entry import GENERAL, MAX_LINKS, MAX_SOURCES, MAX_TAGS, Entry, EntryId, Merged, united_authors
 from memfiles.records.graphemes import first_bytes
 from memfiles.records.history import contents
 from memfiles.records.keys import entry_uid
@@ -299,7 +299,8 @@ def take_over(survivor: Entry, retired: Sequence[Entry], *, tags: tuple[str, ...
     uids = {each.uid for each in taken}
     merged = (*(each for each in survivor.merged if each.uid not in uids), *taken)[-MAX_SOURCES:]
     made_of = united([survivor.made_of, *(each.made_of for each in retired)]) if survivor.made_of else ()
-    return replace(survivor, tags=tags, links=links, merged=merged, made_of=made_of[-MAX_SOURCES:])
+    authors = united_authors([survivor, *retired])
+    return replace(survivor, tags=tags, links=links, merged=merged, made_of=made_of[-MAX_SOURCES:], authors=authors)
 
 
 def give_back(entry: Entry, ids: Collection[str]) -> Entry:

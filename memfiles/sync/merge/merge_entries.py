@@ -27,6 +27,7 @@ from memfiles.records.entry import (
     Merged,
     Retired,
     departing,
+    united_authors,
     with_ids,
 )
 from memfiles.records.keys import uid_at
@@ -324,6 +325,7 @@ def merged_fields(pair: EntryPair) -> Entry:
         forgotten=(*missing, *remote.forgotten)[-FORGOTTEN_KEPT:],
         made_of=tuple(dict.fromkeys((*remote.made_of, *local.made_of)))[-MAX_SOURCES:],
         merged=_merged(pair),
+        authors=united_authors((local, remote)),
         reorganised=pair.newer_of("reorganised"),
     )
     return with_ids(merged, {*local.ids, *remote.ids})
