@@ -268,16 +268,17 @@ def test_a_memory_that_refuses_ends_no_turn(memory: memfiles.Memory, ask: Callab
     assert [(QUESTION,)] == [request.asked for request in asked.requests]
 
 
-class _ClosedForRecall:
+class _ClosedForRecall(Session):
     """A session of which what it recalls is asked after its end."""
 
     def __init__(self, session: Session, closing: Session) -> None:
+        vars(self).update(vars(session))
         closing.close()
-        self._session = session
-        self.recall = closing.recall
+        self._closing = closing
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
+    def recall(self, *args: Any, **options: Any) -> Any:
+        """See ``Session.recall``; this one is over."""
+        return self._closing.recall(*args, **options)
 
 
 def test_a_turn_without_a_question_is_left_alone(memory: memfiles.Memory) -> None:
