@@ -39,6 +39,8 @@ _FIELDS = (
 )
 _values_of = attrgetter(*_FIELDS)
 _RUN = re.compile(rb'"run":"(?:[^"\\]|\\.)*"')
+_NAMES = re.compile(rb'"(?:run|call|actor)":"(?:[^"\\]|\\.)*"')
+_USER, _OF_OPERATOR = b'"user":"', b'-user","outcome":'  # forget-user, export-user
 _CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written just before a deletion is lost anyway
 _PATHS_MAX = 200  # records in one line of the audit log
 _MONTH = re.compile(r"\d{4}-\d{2}\.jsonl", re.ASCII)
@@ -207,17 +209,18 @@ class AuditLog:
             self._failing = False
 
     def blank_runs(self, user: str) -> None:
-        """Take the runs of a user, given by the hash, out of all lines; a failure is reported as one of ``record``.
+        """Take the runs of a user, given by the hash, out of all lines but those of other users.
 
-        A line keeps its length, so that lines which other processes append meanwhile stay whole.
+        Her own lines lose the ids of their calls and who acted as well, but for those of an operator. A line keeps its
+        length, so that lines which other processes append meanwhile stay whole. A failure is reported as of ``record``.
         """
         try:
             root = Descriptor.of_directory(self._directory)
             months = [f"{FOLDER}/{name}" for name in sorted(atomic.names(root, FOLDER))]
             about = f'"user":"{user}"'.encode()
             runs = {run for month in months for run in _runs_in(root, month, about=about)}
-            for month in months if runs else ():
-                _blank(root, month, runs=runs)
+            for month in months:
+                _blank(root, month, about=about, runs=runs)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -312,12 +315,17 @@ def _runs_in(root: int, month: str, *, about: bytes) -> set[bytes]:
         return {found[0] for line in file if about in line and (found := _RUN.search(line)) is not None}
 
 
-def _blank(root: int, month: str, *, runs: Collection[bytes]) -> None:
+def _blank(root: int, month: str, *, about: bytes, runs: Collection[bytes]) -> None:
     at = 0
     with _opened(root, month, os.O_RDWR) as file:
         for line in file:
-            if (found := _RUN.search(line)) is not None and found[0] in runs:
-                os.pwrite(file.fileno(), b'"run":""'.ljust(len(found[0])), at + found.start())
+            if about in line:
+                gone = [] if _OF_OPERATOR in line else [*_NAMES.finditer(line)]
+            else:
+                gone = [] if _USER in line else [found for found in _RUN.finditer(line) if found[0] in runs]
+            for found in gone:
+                name = found[0][: found[0].index(b":")]
+                os.pwrite(file.fileno(), (name + b':""').ljust(len(found[0])), at + found.start())
             at += len(line)
     atomic.sync_file(root, month)
 

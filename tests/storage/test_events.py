@@ -201,6 +201,24 @@ def test_a_line_says_who_did_what(tmp_path: Path, log: AuditLog) -> None:
     ] == lines(tmp_path)
 
 
+def test_what_names_a_forgotten_user_is_blanked(tmp_path: Path) -> None:
+    """Her runs also where no user is named; another user's lines stay, and that of the operator who forgot her."""
+    log, ada, bob = AuditLog(tmp_path), "a" * 40, "b" * 40
+    log.record(AuditEvent("save", run="of ada", call='c"1', user=ada, actor="Ada Lovelace", agent="support"))
+    log.record(AuditEvent("save", run="of ada", call="c2", agent="support"))
+    log.record(AuditEvent("save", run="of ada", call="c3", user=bob, actor="Bob"))
+    log.record(AuditEvent("forget-user", user=ada, actor="grace"))
+    (month,) = (tmp_path / "audit").iterdir()
+    before = month.stat().st_size
+    log.blank_runs(ada)
+    lines = [json.loads(line) for line in month.read_text().splitlines()]
+
+    assert [("", "", ""), ("", "c2", None), ("of ada", "c3", "Bob"), (None, None, "grace")] == [
+        (line.get("run"), line.get("call"), line.get("actor")) for line in lines
+    ]
+    assert before == month.stat().st_size
+
+
 def test_nothing_is_made_before_the_first_event(tmp_path: Path) -> None:
     """A log that logs nothing leaves no trace."""
     AuditLog(tmp_path).close()
