@@ -22,14 +22,13 @@ from memfiles.entries.lazy import EntryFiles
 from memfiles.entries.log import MAX_GONE, EntryLog, Gone, LogReader, Tombstones
 from memfiles.entries.moves import relocate, renew
 from memfiles.entries.purge import Purged, Purger, end_run
-from memfiles.entries.questions import checked_filters
 from memfiles.entries.reader import (
     EntryDatabase,
     EntryReader,
     EntryRepository,
     row_at,
 )
-from memfiles.entries.results import Found, Page, Results
+from memfiles.entries.results import Found, Page, Results, checked_filters
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.users import Users
@@ -77,6 +76,7 @@ class Entries:
         self._forgetter = Forgetter(db)
         self._purger = Purger(db, self._forgetter)
         self._log = LogReader(db, audit=audit)
+        self._note_read = self._log.note_read if audit is not None and audit.reads else lambda *_: None
         self._writer = EntryWriter(db)
         self.consolidator = Consolidator(db, self._purger, summariser=summariser, audit=audit)
         self._exchange = Exchange(db, self._writer, audit=audit)
@@ -121,7 +121,7 @@ class Entries:
         """The entry that the session sees under ``key``, as it is on disk now; None if there is none, hidden or not."""
         with self._span("get", session):
             found = self._reader.get(session, key)
-        self._log.note_read("get", session, [key] if found is not None else [])
+        self._note_read("get", session, [key] if found is not None else [])
         return found
 
     def search(
@@ -153,7 +153,7 @@ class Entries:
             else:
                 given = {"budget_bytes": budget_bytes, "max_results": max_results, **chosen}
                 results = recalls.search_within(self._reader, session, query, **given)
-        self._log.note_read("search", session, [each.found.key for each in results.matches])
+        self._note_read("search", session, [each.found.key for each in results.matches])
         return results
 
     def recall(
@@ -167,7 +167,7 @@ class Entries:
         """
         with self._span("recall", session):
             found = recalls.recall(self._db, self._reader, session, query, budget_bytes=budget_bytes, include=include)
-        self._log.note_read("recall", session, found.keys)
+        self._note_read("recall", session, found.keys)
         return found
 
     def list(
@@ -194,7 +194,7 @@ class Entries:
         asked |= {"kind": kind, "kinds": kinds, "since": since, "order": order, "cursor": cursor}
         with self._span("list", session):
             page = self._reader.page(session, limit=limit, **asked)
-        self._log.note_read("list", session, [each.key for each in page.memories])
+        self._note_read("list", session, [each.key for each in page.memories])
         return page
 
     def update(
@@ -322,7 +322,7 @@ class Entries:
         """The system-prompt block with the entries that fit the budget; the same state gives the same bytes."""
         with self._span("hydrate", session):
             block = recalls.hydrate(self._db, session, budget_bytes=budget_bytes)
-        self._log.note_read("hydrate", session, block.keys)
+        self._note_read("hydrate", session, block.keys)
         return block
 
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:

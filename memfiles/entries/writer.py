@@ -112,8 +112,9 @@ class EntryWriter:
             decided = []
             for target, each, source in zip(targets, checked, sources, strict=True):
                 draft, place, past = each.draft, target.place, target.past
-                saving = move_shadows(records, target, draft.key, stamp)
-                before = remembered(self._db, records[target.path], stamp)
+                saving = move_shadows(records, target, draft.key, stamp) if target.shadows else stamp
+                if (before := records[target.path]) is not None:
+                    before = remembered(self._db, before, stamp)
                 if past is None:
                     made = decisions.save(before, draft, saving, place=place, by=source, expiry=expiry)
                 elif self._db.is_left_by_forget(before) or any(map(self._db.is_forgotten, past.ids)):

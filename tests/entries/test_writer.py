@@ -181,7 +181,7 @@ def test_what_was_deleted_is_deleted_though_older_ones_cannot_go(
 ) -> None:
     """The caller is not told that nothing changed."""
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise StorageFailed("the disk is full")
 
     entries.save(Visitor(), "a", "text")

@@ -98,6 +98,7 @@ class Oracle:
         self._of_runs: dict[str, str] = {}  # name -> machine
         self._hung_up: set[str] = set()
         self._dead: set[str] = set()  # epochs of users
+        self._redacted_in: dict[int, str] = {}  # the epoch of the file that a redaction was made in
         self.places: dict[str, str] = {}  # name -> path of the entry that it was written to
 
     # What happens
@@ -194,7 +195,9 @@ class Oracle:
             return
         if any(text not in it and halves(name)[0] in it for it in [was, *_contents(path, before[path])]):
             self._fragments.add((file, name))  # its redactor saw it cut in two, and asked for the whole
-        self._redacted[file, name].add(self._removed_by(step.machine))
+        removal = self._removed_by(step.machine)
+        self._redacted[file, name].add(removal)
+        self._redacted_in[removal] = str(from_json(before[path]).get("epoch", ""))
         self._blotted |= {file} if step.verb == "blot" else set()
 
     def _forgets(self, step: Step, before: Records, after: Records, *, done: bool) -> None:
@@ -278,7 +281,9 @@ class Oracle:
                 yield at, at[1]
 
     def _is_covered(self, writing: Writing, removals: Iterable[int]) -> bool:
-        return writing.epoch in self._dead or any(writing.is_before(removal) for removal in removals)
+        return writing.epoch in self._dead or any(
+            writing.is_before(removal) for removal in removals if self._redacted_in[removal] == writing.epoch
+        )
 
     def _judge_line(
         self, file: str, name: str, writings: list[Writing], content: str, copies: list[tuple[str, bytes]]

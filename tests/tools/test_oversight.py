@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,14 +64,18 @@ def test_a_refusal_says_for_whom(memory: Memory) -> None:
     assert ["save"] == ops(memory, user="ada", outcome="refused")
 
 
-def test_the_user_of_a_change_is_in_no_record(memory: Memory) -> None:
-    """A change in what all users see does not say for whom it was made: only the audit does, as a hash."""
+def test_the_user_of_a_change_is_in_no_history(memory: Memory) -> None:
+    """A change in what all users see does not say for whom it was made: the audit does, as a hash.
+
+    The record says who wrote in it, so that their text is found when they are forgotten.
+    """
     memory.entries.save(memory.session("desk", user="ada"), "how", "calmly", category="playbook")
     event = memory.audit(user="ada").events[0]
-    record = (memory.workflow.directory / str(event.path)).read_text()
+    record = json.loads((memory.workflow.directory / str(event.path)).read_text())
 
     assert event.user
-    assert event.user not in record
+    assert [event.user] == record.pop("authors")
+    assert event.user not in json.dumps(record)
 
 
 def test_how_much_there_is(memory: Memory) -> None:
