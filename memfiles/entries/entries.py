@@ -22,13 +22,14 @@ from memfiles.entries.lazy import EntryFiles
 from memfiles.entries.log import MAX_GONE, EntryLog, Gone, LogReader, Tombstones
 from memfiles.entries.moves import relocate, renew
 from memfiles.entries.purge import Purged, Purger, end_run
+from memfiles.entries.questions import checked_filters
 from memfiles.entries.reader import (
     EntryDatabase,
     EntryReader,
     EntryRepository,
     row_at,
 )
-from memfiles.entries.results import Found, Page, Results, checked_filters
+from memfiles.entries.results import Found, Page, Results
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.users import Users

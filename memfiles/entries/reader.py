@@ -18,7 +18,8 @@ from memfiles.entries import decisions
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, Partition, View, check_remembered, is_read_counted, view_of
 from memfiles.entries.drafts import EntryRules
-from memfiles.entries.results import Found, Listing, Match, Page, Results, as_text, found_in, listing
+from memfiles.entries.questions import Listing, as_text, listing
+from memfiles.entries.results import Found, Match, Page, Results, found_in
 from memfiles.errors import EntryNotFound, StorageFailed
 from memfiles.index import queries
 from memfiles.index.index import Index

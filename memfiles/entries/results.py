@@ -1,42 +1,18 @@
-"""Questions and results of reads: filters, lists that a cursor continues, and entries as a session gets them.
-
-The rule this file guards: a cursor says which list it continues, and where. One of another order, of other filters or
-of no list is refused, as it would leave entries out silently.
-"""
+"""Results of reads: entries as a session gets them, and their JSON objects for tools and programs."""
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
-from pydantic_core import to_json
-
-from memfiles.entries.drafts import check_category, check_kind, checked_tags
-from memfiles.errors import InvalidArgument
-from memfiles.index.queries import Filters, PagePlace
 from memfiles.index.text.tokenizer import MAX_QUERY
 from memfiles.records.entry import Entry, Kind, Provenance
 from memfiles.records.graphemes import first_bytes
-from memfiles.records.keys import check_key, listed
-from memfiles.records.record import TIMESTAMP_PATTERN
-from memfiles.workflow.fields import moment_in
 
 SHOWN_BYTES = 2000
 """The most content that a search result shows, in UTF-8 bytes; ``get`` returns all of it."""
-
-ORDERS: Final = ("key", "updated")
-_DIGEST_LENGTH = 8
-_MOMENT = TIMESTAMP_PATTERN[1:-1]
-_CURSOR = re.compile(
-    rf"(?P<order>key|updated),(?P<digest>[0-9a-f]{{{_DIGEST_LENGTH}}}),(?P<since>{_MOMENT})?,"
-    rf"((?P<at>{_MOMENT}),(?P<ordinal>[0-9]{{1,18}}|[0-8][0-9]{{18}}),)?(?P<key>.+)",
-    re.ASCII,
-)
-_chosen = attrgetter("tags", "tags_any", "kinds", "category", "kind", "prefix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,75 +139,3 @@ def _shown(found: Found, names: Sequence[str]) -> dict[str, Any]:
     if "provenance" in shown:
         shown["provenance"] = found.provenance.shown
     return shown
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A question for a list: its filters and order, and the place after which it goes on; see ``listing``.
-
-    ``digest`` stands for the filters as they were given.
-    """
-
-    filters: Filters
-    order: str
-    digest: str
-    after: PagePlace | None = None
-
-    def cursor_after(self, found: Found) -> str:
-        """The cursor that continues this list after an entry; it carries the moment of ``since``."""
-        place = [found.key] if self.order == "key" else [found.updated_at, str(found.provenance.ordinal), found.key]
-        return ",".join((self.order, self.digest, self.filters.since, *place))
-
-    def continued(self, cursor: object) -> Listing:
-        """This list after the place of a cursor; ``InvalidArgument`` if it is of another list, or of none."""
-        found = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
-        if found is None or (found["order"] == "key") != (found["at"] is None):
-            raise InvalidArgument("this is not a cursor of a list: pass the next of the last page as it is, or none")
-        if found["order"] != self.order:
-            raise InvalidArgument(f"this cursor is of a list by {found['order']}: pass the same order, or no cursor")
-        if found["digest"] != self.digest or (found["since"] is None) != (not self.filters.since):
-            raise InvalidArgument("this cursor is of a list with other filters: pass the same filters, or no cursor")
-        after = PagePlace(check_key(found["key"]), found["at"] or "", int(found["ordinal"] or 0))
-        return replace(self, filters=replace(self.filters, since=found["since"] or ""), after=after)
-
-
-def listing(*, order: object, since: object, cursor: object, now: str, **given: object) -> Listing:
-    """The question of a list; ``InvalidArgument`` for a wrong filter, order or cursor.
-
-    A span such as ``24h`` counts from the first page: the cursor carries its moment to the others.
-    """
-    if order not in ORDERS:
-        raise InvalidArgument(f"order must be one of {', '.join(ORDERS)}, not {ascii(order)[:40]}")
-    filters = checked_filters(**given)
-    shown = [sorted(each) if isinstance(each, tuple) else each for each in _chosen(filters)]
-    digest = hashlib.sha256(to_json([*shown, None if since is None else ascii(since)])).hexdigest()[:_DIGEST_LENGTH]
-    moment = "" if since is None else moment_in(since, what="since", now=now)
-    asked = Listing(replace(filters, since=moment), str(order), digest)
-    return asked if cursor in (None, "") else asked.continued(cursor)
-
-
-def checked_filters(
-    *,
-    tags: object = (),
-    category: object = None,
-    kind: object = None,
-    prefix: object = None,
-    among: object = None,
-    tags_any: object = (),
-    kinds: object = (),
-) -> Filters:
-    """The filters of a read; ``InvalidArgument`` for values that no entry can have."""
-    wanted = None if kind is None else check_kind(kind)
-    named = None if category is None else check_category(category)
-    keys = None if among is None else tuple(check_key(key) for key in listed(among, "among"))
-    all_of, any_of = (() if each == () else checked_tags(each) for each in (tags, tags_any))
-    one_of = tuple(check_kind(each) for each in listed(kinds, "kinds"))
-    start = "" if prefix is None else as_text(prefix, "prefix")
-    return Filters(all_of, named, wanted, start, keys, tags_any=any_of, kinds=one_of)
-
-
-def as_text(value: object, what: str) -> str:
-    """The text, halves of surrogate pairs replaced; ``InvalidArgument`` for anything else."""
-    if not isinstance(value, str):
-        raise InvalidArgument(f"{what} must be text")
-    return value.encode(errors="replace").decode()

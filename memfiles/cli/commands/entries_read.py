@@ -13,7 +13,8 @@ from memfiles.cli.commands.read import author
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
 from memfiles.cli.options import command, group
 from memfiles.entries.log import MAX_GONE, EntryChange
-from memfiles.entries.results import ORDERS, Found
+from memfiles.entries.questions import ORDERS
+from memfiles.entries.results import Found
 from memfiles.errors import EntryNotFound
 from memfiles.records.entry import KINDS, RECALL_BYTES
 from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, LEAST_SEARCH_BYTES, MAX_PAGE, MAX_RESULTS
