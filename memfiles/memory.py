@@ -10,13 +10,11 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from os import PathLike
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, Self
 from weakref import WeakSet, WeakValueDictionary
 
 from memfiles.entries.callers import Operator, SessionProvenance
-from memfiles.entries.lazy import LazyEntries, assembled
+from memfiles.entries.lazy import LazyEntries, assembled, opened_to_read
 from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryManager
 from memfiles.files.restore_report import RestoreReport
@@ -25,8 +23,8 @@ from memfiles.records.keys import FILES
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.audit_reader import AuditTrail
-from memfiles.storage.events import AuditLog, Progress, Subscribers, drop_months, utc_now
-from memfiles.storage.store import Store, real_directory
+from memfiles.storage.events import AuditLog, Progress, drop_months, utc_now
+from memfiles.storage.store import real_directory
 from memfiles.sync.conflicts import Conflicts
 from memfiles.sync.engine import Sync
 from memfiles.sync.ledger import Ledger
@@ -104,8 +102,15 @@ def open(
                 cleanup.callback(Watcher(entries.opened().files).close)
         cleanup.callback(sweep := partial(_sweep, workflow, entries))  # before the last push
         sweep()
-        made = partial(Memory, workflow, manager=manager, report=report, sync=sync, entries=entries, audit=log)
-        return made(cleanup=cleanup.pop_all())
+        return Memory(
+            workflow,
+            manager=manager,
+            report=report,
+            sync=sync,
+            entries=entries,
+            audit=log,
+            cleanup=cleanup.pop_all(),
+        )
 
 
 def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
@@ -132,7 +137,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
     cleanup = ExitStack()
     store = cleanup.enter_context(ExitStack())  # closed after the entries
     log = AuditLog(workflow.directory, reads=workflow.memory.audit.reads)
-    entries = LazyEntries(workflow, partial(_open_to_read, workflow, store, log), may_change=False)
+    entries = LazyEntries(workflow, partial(opened_to_read, workflow, store, log), may_change=False)
     cleanup.callback(entries.close)
     manager.with_users(workflow.memory.files, lambda: entries.opened().users)
     sync = NullSync(partial(status_on_disk, workflow), kept=Conflicts(workflow.directory))
@@ -351,10 +356,11 @@ def _sweep(workflow: Workflow, entries: LazyEntries) -> None:
 
 
 def _make_manager(workflow: Workflow, *, mirror: Mirror | None, ledger: Ledger | None) -> MemoryManager:
+    declared = workflow.memory
     return MemoryManager(
         workflow.directory,
         mirror,
-        durability=(declared := workflow.memory).durability,
+        durability=declared.durability,
         secrets=declared.secrets,
         scan=scanner_called(declared.secrets_scanner),
         lowest_level=workflow.levels.lowest,
@@ -381,16 +387,6 @@ def _rewrite(manager: MemoryManager, entries: LazyEntries, record: Record | Entr
         raise EntryNotFound("the entry was deleted: restore it first")
     operator = Operator.of(record, by=by or Actor())
     return entries.opened().update(operator, record.key, content=text, expected_revision=record.revision).revision
-
-
-def _open_to_read(workflow: Workflow, cleanup: ExitStack, log: AuditLog) -> Entries:
-    """The entries of the memory directory; where there is none, of an empty temporary one, as none may be made."""
-    directory = workflow.directory
-    if not (is_there := directory.is_dir()):
-        directory = Path(cleanup.enter_context(TemporaryDirectory(prefix="memfiles-")))
-    store = Store(directory, now=utc_now, durability=workflow.memory.durability)
-    cleanup.callback(store.close)
-    return assembled(workflow, store, Subscribers(), audit=log if is_there else None)
 
 
 def _counted(mirror: Mirror | None, progress: Progress | None) -> Mirror | None:

@@ -48,7 +48,6 @@ from memfiles.secrets.gate import check_label
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from memfiles.records.entry import Entry
     from memfiles.storage.events import AuditLog
 
 SpanOperation = Literal["search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"]

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from memfiles.errors import ExtraMissing
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called
-from memfiles.storage.events import AuditLog, Subscribers
+from memfiles.storage.events import AuditLog, Subscribers, utc_now
 from memfiles.storage.store import Store
 from memfiles.workflow.specs import CategorySpec, EntriesSpec
 from memfiles.workflow.workflow import Workflow
@@ -105,6 +107,16 @@ def assembled(
         embedder=embedder or _declared_embedder(spec),
         summariser=summariser,
     )
+
+
+def opened_to_read(workflow: Workflow, cleanup: ExitStack, log: AuditLog) -> Entries:
+    """The entries of the memory directory; where there is none, of an empty temporary one, as none may be made."""
+    directory = workflow.directory
+    if not (is_there := directory.is_dir()):
+        directory = Path(cleanup.enter_context(TemporaryDirectory(prefix="memfiles-")))
+    store = Store(directory, now=utc_now, durability=workflow.memory.durability)
+    cleanup.callback(store.close)
+    return assembled(workflow, store, Subscribers(), audit=log if is_there else None)
 
 
 def rules_of(workflow: Workflow, spec: EntriesSpec) -> EntryRules:

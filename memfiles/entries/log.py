@@ -228,12 +228,11 @@ class LogReader:
         return Tombstones(tuple(shown[:limit]), len(shown) > limit)
 
     def note_read(self, op: str, caller: Caller, keys: Iterable[str]) -> None:
-        """Put the entries that a read returned under these keys into the audit, if it holds reads."""
-        if self._audit is not None and self._audit.reads:
-            view, found = self._view(caller), list[Entry]()
-            with suppress(MemfilesError):  # the read was answered; what cannot be looked at now is left out
-                found += (entry for key in keys if (entry := self._db.visible(view, key)) is not None)
-            self._note(op, caller, found)
+        """Put the entries that a read returned under these keys into the audit, which has to hold reads."""
+        view, found = self._view(caller), list[Entry]()
+        with suppress(MemfilesError):  # the read was answered; what cannot be looked at now is left out
+            found += (entry for key in keys if (entry := self._db.visible(view, key)) is not None)
+        self._note(op, caller, found)
 
     def _note(self, op: str, caller: Caller, entries: Sequence[Entry]) -> None:
         if self._audit is not None:

@@ -120,7 +120,8 @@ class Users:
         copied, named by their uids with ``.md``. Deleted entries are left out. ``progress(done, total)`` is called for
         each entry. ``StorageFailed`` if the folder cannot be written.
         """
-        entries = [entry for entry in self._entries_of(check_user(user), progress) if self._db.is_live(entry)]
+        owned = self._entries_of(user, self.epoch_of(check_user(user)), progress)
+        entries = [entry for entry in owned if self._db.is_live(entry)]
         files: dict[str, list[Entry]] = defaultdict(list)
         for entry in entries:
             name = agent_folder(entry.agent) + (".jsonl" if entry.user else ".shared.jsonl")
@@ -158,13 +159,13 @@ class Users:
         """
         check_switch(dry_run, what="dry_run")
         epoch = self.epoch_of(check_user(user))
-        entries = self._entries_of(user)
+        entries = self._entries_of(user, epoch)
         if dry_run:
             return _forgotten(entries, dry_run=True)
         stamp = Stamp(self._db.now(), Actor(actor=actor))
         why = self._forgetter.checked_why(why)
         self._bury(epoch, stamp, user=user, why=why)  # 1 durable: from now on its entries are forgotten where met
-        entries = list({entry.path: entry for entry in (*entries, *self._entries_of(user))}.values())
+        entries = list({entry.path: entry for entry in (*entries, *self._entries_of(user, epoch))}.values())
         self._repair(user)  # 2 what cannot be read is the user's too
         self._forgetter.follow(progress)  # 3 the entries of the epoch, and the notes made of them
         shared = [entry for entry in entries if not entry.user]  # whoever saw these is not told for whom they went
@@ -175,10 +176,9 @@ class Users:
             self._audit.blank_runs(user_hash(user))  # 6
         return _forgotten(entries)
 
-    def _entries_of(self, user: str, progress: Progress | None = None) -> Sequence[Entry]:
-        """All entries of the user, hidden ones included, and those that the user's sessions saved for others."""
+    def _entries_of(self, user: str, epoch: str, progress: Progress | None = None) -> Sequence[Entry]:
+        """All entries of the user in this epoch, hidden ones too, and those that the sessions saved for others."""
         self._db.refresh()
-        epoch = self.epoch_of(user)
         paths = self._db.index.ask(lambda opened: database.of_user(opened, epoch=epoch, user=user))
         return self._db.entries(reported(paths, progress))
 

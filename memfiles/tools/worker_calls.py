@@ -144,10 +144,8 @@ async def awaited_call_in(
 def _answer_of(source: SessionSource[ContextT], context: ContextT) -> Session | Awaitable[Session]:
     if isinstance(source, Session):
         return source
-    if not callable(source):
-        raise InvalidArgument(f"pass a session, or a function that gives one, not {type(source).__name__}")
     try:
-        found = source(context)
+        found = checked_source(source)(context)
     except MemfilesError:
         raise
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def test_what_was_done_for_a_user_is_found_by_the_name(memory: Memory) -> None:
     assert ["forget", "get", "save"] == ops(memory, user="ada", record="plan")
     assert ["save"] == ops(memory, user="ada", record="how")
     assert [] == ops(memory, user="Ada")
-    assert ("ada" in log, "bob" in log) == (False, False)
+    assert [] == re.findall(r"\b(?:ada|bob)\b", log)  # as a word: an id in hexadecimal may hold the letters
 
 
 def test_a_refusal_says_for_whom(memory: Memory) -> None:
