@@ -33,11 +33,11 @@ class Splice:
 
 def splice_between(before: bytes, after: bytes) -> Splice:
     """The smallest single splice that turns ``before`` into ``after``, cut between characters."""
-    start = _common_prefix(before, after)
+    start = common_prefix(before, after)
     while start and _inside_character(before, start) | _inside_character(after, start):
         start -= 1
     limit = min(len(before), len(after)) - start
-    tail = min(limit, _common_prefix(before[::-1], after[::-1]))
+    tail = min(limit, common_prefix(before[::-1], after[::-1]))
     while tail and _inside_character(before, len(before) - tail) | _inside_character(after, len(after) - tail):
         tail -= 1
     old = before[start : len(before) - tail].decode()
@@ -243,7 +243,7 @@ def _fits(content: bytes, change: Change) -> bool:
     return is_within and not (_inside_character(content, start) or _inside_character(content, end))
 
 
-def _common_prefix(left: bytes, right: bytes) -> int:
+def common_prefix(left: bytes, right: bytes) -> int:
     """The number of equal leading bytes, by bisection (a slice comparison is one memcmp)."""
     low, high = 0, min(len(left), len(right))
     if left[:high] == right[:high]:

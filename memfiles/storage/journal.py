@@ -21,9 +21,9 @@ from filelock import lock_descriptor
 
 from memfiles.storage.atomic import reason, sync_folder, sync_published
 from memfiles.storage.journal_frames import (
-    BLOCK_BYTES,
     FRAME_HEADER_BYTES,
     HEADER_BYTES,
+    Base,
     BlockWriter,
     Version,
     encode_frame,
@@ -36,6 +36,7 @@ FOLDER = ".journal"
 SUFFIX = ".journal"
 CAPACITY = 4 * 1024 * 1024
 SMALLEST = 64 * 1024  # on a disk that is nearly full
+BASES_BYTES = CAPACITY  # of versions kept in memory, for deltas of the next ones
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger("memfiles")
 
@@ -61,6 +62,7 @@ class JournalFile:
         self._descriptor = descriptor
         self._flush = flush
         self._blocks = BlockWriter(descriptor, directly=flush)
+        self.block_bytes = self._blocks.smallest(at=HEADER_BYTES)
 
     @classmethod
     def create(cls, directory: int, *, new_id: Callable[[], str], flush: bool) -> JournalFile:
@@ -116,11 +118,11 @@ class JournalFile:
 
     def end_at_tail(self) -> None:
         """Ensure on disk that no frame follows the last good one."""
-        self.write([bytes(BLOCK_BYTES)], self.tail)
+        self.write([bytes(self.block_bytes)], self.tail)
 
     def clear(self) -> None:
         """Make all frames invalid, and shrink a file that had to grow."""
-        self._blocks.write([bytes(BLOCK_BYTES)], offset=HEADER_BYTES)
+        self._blocks.write([bytes(self.block_bytes)], offset=HEADER_BYTES)
         if self.high_water > self.capacity:
             os.ftruncate(self._descriptor, self.capacity)
             self.high_water = self.capacity
@@ -185,7 +187,8 @@ class Journal:
         self._flush = flush
         self._state = JournalState.ABSENT
         self._file: JournalFile | None = None
-        self._unsynced: dict[str, None] = {}  # paths in frames since the last checkpoint
+        self._unsynced: dict[str, Base | None] = {}  # by path, what is in frames since the last checkpoint
+        self._bases_bytes = 0
         self._next_number = 1
         self._has_left = False  # a file that is still to be recovered from
 
@@ -211,12 +214,18 @@ class Journal:
 
         ``OSError`` if that failed: then no frame counts. Next, the caller publishes them, or voids what it could not.
         """
-        payloads = [encode_payload(versions) for versions in groups]
-        file = self._file_with_room(sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads))
+        while True:
+            bases, block = self._unsynced, self._file.block_bytes if self._file is not None else HEADER_BYTES
+            frames = [encode_payload(versions, bases=bases, block_bytes=block) for versions in groups]
+            payloads = [payload for payload, _ in frames]
+            file = self._file_with_room(sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads))
+            if bases is self._unsynced:  # else a checkpoint took what the deltas build on
+                break
         first_number, self._next_number = self._next_number, self._next_number + len(payloads)
         with self._breaking():
             positions = file.append(payloads, first_number=first_number)
-        self._unsynced.update((version.path, None) for versions in groups for version in versions)
+        for _, kept in frames:
+            self._keep(kept)
         return positions
 
     def void(self, position: FramePosition) -> None:
@@ -224,6 +233,7 @@ class Journal:
         if self._file is None:
             raise OSError(errno.EBADF, "the journal was given up")
         self._file.write([encode_void(position.number, position.length)], position.offset)
+        self._unsynced, self._bases_bytes = dict.fromkeys(self._unsynced), 0  # no delta may build on it
 
     def checkpoint(self, *, scrub_token: bytes | None = None) -> bool:
         """Flush the published files, then overwrite every byte of the frames: the files are all there is.
@@ -326,7 +336,17 @@ class Journal:
         except BaseException:
             self._state = JournalState.UNSURE
             raise
-        self._unsynced = {}
+        self._unsynced, self._bases_bytes = {}, 0
+
+    def _keep(self, bases: Iterable[Base]) -> None:
+        """Note what was appended: each as the base of the next version, if they are not too many to keep in memory."""
+        for base in bases:
+            before = self._unsynced.get(base.version.path)
+            gone = len(before.version.data) if before is not None else 0
+            grown = self._bases_bytes + len(base.version.data) - gone
+            is_kept = grown <= BASES_BYTES and base.version.sections is not None
+            self._unsynced[base.version.path] = base if is_kept else None
+            self._bases_bytes = grown if is_kept else self._bases_bytes - gone
 
     def _remove(self, file: JournalFile) -> None:
         """Remove a file that holds nothing that is not flushed in place."""
@@ -335,6 +355,6 @@ class Journal:
 
     def _forget_file(self, then: JournalState) -> None:
         """Close the file. It is forgotten first: an interrupt must not leave a descriptor that is closed already."""
-        file, self._file, self._state, self._unsynced = self._file, None, then, {}
+        file, self._file, self._state, self._unsynced, self._bases_bytes = self._file, None, then, {}, 0
         if file is not None:
             file.close()

@@ -1,10 +1,14 @@
-"""The bytes of a journal: numbered, checksummed frames, each with the whole new versions of its records.
+"""The bytes of a journal: numbered, checksummed frames, each with the new versions of its records.
 
 The rules this file guards: a frame is read back only if it is complete, its checksum is right, its number follows the
 one before and it names records only; the first frame that fails ends the journal. A voided frame keeps its position and
-number. The header and every frame fill whole blocks, padded with zeros, so that each is written without touching
-another; a file system that refuses direct writes gets them through the page cache; and nothing is durable before it is
-flushed.
+number. The header and every frame fill whole blocks of the disk, padded with zeros, so that each is written without
+touching another; a file system that refuses direct writes gets them through the page cache; and nothing is durable
+before it is flushed.
+
+A frame holds a version whole, or as a *delta*: what to copy from the version before it of the same record, which an
+earlier frame of the same journal holds at the revision before, and what is new. A delta is read back only if the
+checksum of the whole result is right; else its frame says nothing, nor does any delta that builds on it.
 """
 
 from __future__ import annotations
@@ -15,27 +19,43 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from memfiles.records.history import common_prefix
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.storage.atomic import Signature
 
 BLOCK_BYTES = 4096
+SECTOR_BYTES = 512  # the block of most disks; databases rely on it, too, that writing one leaves its neighbours whole
 HEADER_BYTES = BLOCK_BYTES
+LARGEST_DELTA_RESULT = 1024 * 1024
+LONGEST_CHAIN_BYTES = 64 * 1024 * 1024  # of all results of a chain of deltas, which recovery makes one after another
 SCRUB_TOKEN_BYTES = 16
-_MAGIC = b"memfiles-journal/2\n"
+_MAGIC = b"memfiles-journal/3\n"
+_MAGIC_2 = b"memfiles-journal/2\n"  # all versions whole
 _MARKED_BYTES = 64  # the part of the header with marks, all in one sector
 _FRAME = struct.Struct("<4sBQQI")
 _CHECKSUM = struct.Struct("<I")
-_ENTRY = struct.Struct("<HQQQq")  # a clock may stand before 1970
+_ENTRY = struct.Struct("<HQQQqII")  # path, size, revision, inode, mtime (before 1970: negative), stored, checksum
+_ENTRY_2 = struct.Struct("<HQQQq")
+_COPY = struct.Struct("<III")  # how many new bytes follow, and what to copy after them: offset and length
+_RECORD_END = b"]}\n"
 _REWRITE = b"rewrite\n"
 _FRAME_MAGIC = b"frm1"
-_DATA, _VOID = 1, 0
+_VOID, _WHOLE, _DATA = 0, 1, 2
 FRAME_HEADER_BYTES = _FRAME.size + _CHECKSUM.size
 _AT_ONCE = 1024 * 1024
 _REFUSED = (errno.EINVAL, errno.ENOTSUP)
+
+
+class Sections(NamedTuple):
+    """Where the encoded content of a record ends (before its closing quote), and where its history begins."""
+
+    content_end: int
+    history: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +66,18 @@ class Version:
     revision: int
     data: bytes
     staged: Signature
+    sections: Sections | None = field(default=None, compare=False)
+
+
+class Base(NamedTuple):
+    """A version that a journal holds, for the delta of the next one. ``checksum`` is that of its start, if known.
+
+    ``chain_bytes`` is the size of all results up to it since a version that stands whole.
+    """
+
+    version: Version
+    checksum: int | None
+    chain_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +114,27 @@ def is_empty(journal: bytes) -> bool:
     return not journal[HEADER_BYTES:].strip(b"\0")
 
 
-def encode_payload(versions: Sequence[Version]) -> bytes:
-    """The part of a frame after its header, padded so that the frame fills whole blocks."""
+def encode_payload(
+    versions: Sequence[Version], *, bases: Mapping[str, Base | None] = {}, block_bytes: int = BLOCK_BYTES
+) -> tuple[bytes, list[Base]]:
+    """The part of a frame after its header, padded so that the frame fills whole blocks, and the bases of the next.
+
+    ``bases`` are the latest versions in the same journal, by path.
+    """
     parts: list[bytes] = []
+    kept: list[Base] = []
     for version in versions:
-        path = version.path.encode()
+        path, stored, checksum = version.path.encode(), [version.data], 0
+        base = bases.get(version.path)
+        following = Base(version, None, len(version.data))
+        if base is not None and (made := _delta(base, version)) is not None:
+            stored, checksum, following = made
         inode, size, mtime_ns = version.staged
-        parts.append(_ENTRY.pack(len(path), size, version.revision, inode, mtime_ns))
-        parts += (path, version.data)
-    length = FRAME_HEADER_BYTES + sum(map(len, parts))
-    parts.append(bytes(-length % BLOCK_BYTES))
-    return b"".join(parts)
+        length = sum(map(len, stored))
+        parts += (_ENTRY.pack(len(path), size, version.revision, inode, mtime_ns, length, checksum), path, *stored)
+        kept.append(following)
+    parts.append(bytes(-(FRAME_HEADER_BYTES + sum(map(len, parts))) % block_bytes))
+    return b"".join(parts), kept
 
 
 def encode_frame(number: int, payload: bytes) -> tuple[bytes, bytes]:
@@ -107,23 +149,81 @@ def encode_void(number: int, length: int) -> bytes:
 
 
 def read_frames(journal: bytes) -> Iterator[Frame]:
-    """The frames of a journal file, in order."""
-    if not journal.startswith(_MAGIC):
+    """The frames of a journal file, in order. One with a delta that cannot be made out has no versions."""
+    if not journal.startswith((_MAGIC, _MAGIC_2)):
         return
-    offset, previous = HEADER_BYTES, None
+    offset, previous, newest = HEADER_BYTES, None, dict[str, Version]()
     while header := _read_header(journal, offset):
         number, kind, size, checksum = header
         start, end = offset + FRAME_HEADER_BYTES, offset + FRAME_HEADER_BYTES + size
         if end > len(journal) or (previous is not None and number != previous + 1):
             return
         payload = journal[start:end]
-        if kind == _DATA and zlib.crc32(payload) != checksum:
+        if kind != _VOID and zlib.crc32(payload) != checksum:
             return
         try:
-            yield Frame(number, tuple(_read_versions(payload)) if kind == _DATA else ())
+            versions = _read_versions(payload, newest) if kind == _DATA else _read_whole(payload, kind)
+        except _BrokenChain:
+            versions = ()
         except (struct.error, ValueError):  # the checksum is right, so the frame was forged
             return
+        newest.update({version.path: version for version in versions})
+        yield Frame(number, versions)
         offset, previous = end, number
+
+
+class _BrokenChain(Exception):
+    """The version that a delta builds on is not there, or is another one."""
+
+
+def _delta(base: Base, version: Version) -> tuple[list[bytes], int, Base] | None:
+    """The version as what changed since ``base``, its checksum and the next base; None if it is to stand whole."""
+    before, old, new = base.version, base.version.data, version.data
+    folded = base.chain_bytes + len(new)
+    if before.sections is None or version.sections is None or before.revision + 1 != version.revision:
+        return None
+    if max(len(old), len(new)) > LARGEST_DELTA_RESULT or folded > LONGEST_CHAIN_BYTES:
+        return None
+    (old_end, old_history), (end, history) = before.sections, version.sections
+    start = old[:old_end]
+    if new.startswith(start):  # appended to
+        known = base.checksum if base.checksum is not None else zlib.crc32(start)
+        checksum, kept, tail = zlib.crc32(new[old_end:end], known), old_end, 0
+    else:
+        checksum, kept = zlib.crc32(new[:end]), common_prefix(start, new[:end])
+        tail = common_prefix(start[kept:][::-1], new[kept:end][::-1])
+    later, later_at = _kept_history(old, old_history, new, history)
+    stored = [
+        *(_COPY.pack(0, 0, kept), b""),
+        *(_COPY.pack(end - tail - kept, old_end - tail, tail), new[kept : end - tail]),
+        *(_COPY.pack(history - end, later_at, later), new[end:history]),
+        *(_COPY.pack(len(new) - history - later, 0, 0), new[history + later :]),
+    ]
+    if sum(map(len, stored)) >= len(new):
+        return None
+    return stored, zlib.crc32(new[end:], checksum), Base(version, checksum, folded)
+
+
+def _kept_history(old: bytes, old_history: int, new: bytes, history: int) -> tuple[int, int]:
+    """How many bytes of the old history the new one begins with, and where they are: the oldest changes may be gone."""
+    first = new[history : new.find(b"\n", history) + 1]
+    at, end = old.find(first, old_history), len(old) - len(_RECORD_END)
+    if first and 0 <= at <= end and new.startswith(old[at:end], history):
+        return end - at, at
+    return 0, 0
+
+
+def _folded(old: bytes, delta: bytes, *, size: int) -> bytes:
+    """The result of a delta; ``_BrokenChain`` if there is none of this size."""
+    parts: list[bytes] = []
+    at = 0
+    while at < len(delta):
+        new, offset, length = _COPY.unpack_from(delta, at)
+        at += _COPY.size + new
+        parts += (delta[at - new : at], old[offset : offset + length])
+    if at != len(delta) or sum(map(len, parts)) != size:
+        raise _BrokenChain
+    return b"".join(parts)
 
 
 def _header(number: int, kind: int, size: int, checksum: int) -> bytes:
@@ -140,19 +240,54 @@ def _read_header(journal: bytes, offset: int) -> tuple[int, int, int, int] | Non
     return (number, kind, size, checksum) if magic == _FRAME_MAGIC else None
 
 
-def _read_versions(payload: bytes) -> Iterator[Version]:
+def _read_versions(payload: bytes, newest: Mapping[str, Version]) -> tuple[Version, ...]:
+    """The versions in the payload of a frame; ``newest`` are those of the frames before, by path."""
+    versions: list[Version] = []
     offset = 0
     while offset + _ENTRY.size <= len(payload):
-        path_size, data_size, revision, inode, mtime_ns = _ENTRY.unpack_from(payload, offset)
+        path_size, size, revision, inode, mtime_ns, stored, checksum = _ENTRY.unpack_from(payload, offset)
         if path_size == 0:
             break
-        start = offset + _ENTRY.size
-        path = payload[start : start + path_size].decode()
-        if uid_of(path) is None and entry_place(path) is None:
-            raise ValueError(f"not the path of a record: {path[:80]!r}")
-        data = payload[start + path_size : start + path_size + data_size]
-        yield Version(path, revision, data, Signature(inode, data_size, mtime_ns))
-        offset = start + path_size + data_size
+        start = offset + _ENTRY.size + path_size
+        path, data = _checked_path(payload[start - path_size : start]), payload[start : start + stored]
+        if stored < size:
+            base = newest.get(path)
+            if base is None or base.revision + 1 != revision or size > LARGEST_DELTA_RESULT:
+                raise _BrokenChain
+            data = _folded(base.data, data, size=size)
+            if zlib.crc32(data) != checksum:
+                raise _BrokenChain
+        versions.append(Version(path, revision, data, Signature(inode, size, mtime_ns)))
+        offset = start + stored
+    _check_padding(payload, offset)
+    return tuple(versions)
+
+
+def _read_whole(payload: bytes, kind: int) -> tuple[Version, ...]:
+    """The versions in the payload of a frame of format 2; none in that of a voided one."""
+    versions: list[Version] = []
+    offset = 0
+    while kind == _WHOLE and offset + _ENTRY_2.size <= len(payload):
+        path_size, size, revision, inode, mtime_ns = _ENTRY_2.unpack_from(payload, offset)
+        if path_size == 0:
+            break
+        start = offset + _ENTRY_2.size + path_size
+        path = _checked_path(payload[start - path_size : start])
+        versions.append(Version(path, revision, payload[start : start + size], Signature(inode, size, mtime_ns)))
+        offset = start + size
+    if kind == _WHOLE:
+        _check_padding(payload, offset)
+    return tuple(versions)
+
+
+def _checked_path(path: bytes) -> str:
+    found = path.decode()
+    if uid_of(found) is None and entry_place(found) is None:
+        raise ValueError(f"not the path of a record: {found[:80]!r}")
+    return found
+
+
+def _check_padding(payload: bytes, offset: int) -> None:
     if payload[offset:].strip(b"\0"):
         raise ValueError("unexpected bytes follow the records")
 
@@ -169,6 +304,18 @@ class BlockWriter:
         self._is_direct = directly and _set_direct(descriptor, wanted=True)
         # shared memory: a fork during a direct write must not move the pages being written
         self._buffer = mmap.mmap(-1, _AT_ONCE)
+
+    def smallest(self, *, at: int) -> int:
+        """The size of a block that can be written alone, tried by writing zeros ``at`` this offset."""
+        if not self._is_direct:
+            return BLOCK_BYTES
+        try:
+            os.pwrite(self._descriptor, memoryview(self._buffer)[:SECTOR_BYTES], at)
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                raise
+            return BLOCK_BYTES
+        return SECTOR_BYTES
 
     def write(self, parts: Iterable[bytes], *, offset: int) -> None:
         """Write the parts one after another; together they must fill whole blocks."""

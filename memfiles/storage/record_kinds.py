@@ -31,6 +31,7 @@ from memfiles.records.record import (
 )
 from memfiles.storage.atomic import Signature, is_settled
 from memfiles.storage.events import Origin, RecordChanged
+from memfiles.storage.journal_frames import Sections
 from memfiles.storage.transaction import NewVersion
 
 REMOVED = "remove"
@@ -210,8 +211,8 @@ def version_of(record: Record, *, replaces: Signature | None) -> NewVersion:
         _check_same(read_record(data, of=record.uid), unread, of=record.uid)
     except RecordCorrupt as error:
         raise _unreadable(error) from error
-    data = _completed(data, record, unread)
-    return NewVersion(record_path(record.uid), record.revision, data, replaces)
+    data, sections = _completed(data, record, unread)
+    return NewVersion(record_path(record.uid), record.revision, data, replaces, sections)
 
 
 def version_of_entry(record: EntryRecord, *, replaces: Signature | None) -> NewVersion:
@@ -222,9 +223,10 @@ def version_of_entry(record: EntryRecord, *, replaces: Signature | None) -> NewV
         _check_same(read_entry(data, of=record.path), unread, of=record.path)
     except RecordCorrupt as error:
         raise _unreadable(error) from error
+    sections = None
     if isinstance(record, Entry) and isinstance(unread, Entry):
-        data = _completed(data, record.text, unread.text)
-    return NewVersion(record.path, record.revision, data, replaces)
+        data, sections = _completed(data, record.text, unread.text)
+    return NewVersion(record.path, record.revision, data, replaces, sections)
 
 
 def _unverified(record: Record) -> Record:
@@ -261,7 +263,7 @@ def _added(record: Record, known: _Verified) -> dict[str, Any]:
     return {"content": content[len(known.content) :], "content_start": b'"' + start[len(known.content_start) :]}
 
 
-def _completed(data: bytes, record: Record, unread: Record) -> bytes:
+def _completed(data: bytes, record: Record, unread: Record) -> tuple[bytes, Sections]:
     """The bytes of a record that was read back, made from ``data``, which has only what was unread; notes what was.
 
     Encoding it a second time took as long as everything a save does to the index.
@@ -271,7 +273,9 @@ def _completed(data: bytes, record: Record, unread: Record) -> bytes:
     vars(record)[READ_BACK] = _Verified(record.content, record.content_start, record.history)
     content = data.index(_CONTENT) + len(_CONTENT)
     rest, history = content + len(unread.content_start), data.rindex(_HISTORY) + len(_HISTORY)
-    return b"".join((data[:content], record.content_start, data[rest:history], record.history_json, b"]}\n"))
+    whole = b"".join((data[:content], record.content_start, data[rest:history], record.history_json, b"]}\n"))
+    end = content + len(record.content_start)
+    return whole, Sections(end, end + history - rest)
 
 
 def _check_same(found: EntryRecord | Record, written: EntryRecord | Record, *, of: str) -> None:

@@ -191,8 +191,8 @@ def _may_be_by_hand(directory: int, path: str, data: bytes, seen: atomic.Signatu
     record = inspect(data)
     if not data.strip(b"\0") or (record is not None and record.is_intact):
         return False
-    staged = {(version.path, version.staged.mtime_ns) for version in _journaled_versions(directory).values()}
-    return (path, seen.mtime_ns) not in staged
+    journaled = _journaled_versions(directory)
+    return not any((version.path, version.staged.mtime_ns) == (path, seen.mtime_ns) for version in journaled)
 
 
 def _sweep(directory: int, *, at: str, among: SweptEntries) -> bool:
@@ -207,7 +207,10 @@ def _sweep(directory: int, *, at: str, among: SweptEntries) -> bool:
         return True
     locks, swept = RecordLocks(directory, timeout=0.0), True
     dead = {temp: seen for temp, path in found.items() if (seen := _if_free(directory, locks, temp, path)) is not None}
-    journaled = _journaled_versions(directory) if dead else {}
+    staged = {(found[temp], seen.inode, seen.mtime_ns) for temp, seen in dead.items()}
+    journaled = (
+        {key: each for each in _journaled_versions(directory) if (key := _key_of(each)) in staged} if dead else {}
+    )
     for temp, seen in dead.items():
         with suppress(LockTimeout), locks.hold([found[temp]]):
             version = journaled.get((found[temp], seen.inode, seen.mtime_ns))
@@ -236,13 +239,16 @@ def _if_free(directory: int, locks: RecordLocks, temp: str, path: str) -> atomic
     return None
 
 
-def _journaled_versions(directory: int) -> dict[tuple[str, int, int], Version]:
-    """Every version in any journal, by its path and the inode and time of its staged file."""
-    versions: dict[tuple[str, int, int], Version] = {}
+def _journaled_versions(directory: int) -> Iterator[Version]:
+    """Every version in any journal; all of them together may take far more memory than the journals."""
     for name in journal_names(directory):
         for frame in read_frames(_journal_bytes(directory, name)):
-            versions.update({(v.path, v.staged.inode, v.staged.mtime_ns): v for v in frame.versions})
-    return versions
+            yield from frame.versions
+
+
+def _key_of(version: Version) -> tuple[str, int, int]:
+    """The path of a version, and the inode and time of its staged file."""
+    return version.path, version.staged.inode, version.staged.mtime_ns
 
 
 def _is_unpublished(directory: int, version: Version) -> bool:

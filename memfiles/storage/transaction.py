@@ -27,7 +27,7 @@ from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, quarantine
 from memfiles.storage.atomic import Signature, reason, storage_failure
 from memfiles.storage.journal import CAPACITY, FramePosition, Journal
-from memfiles.storage.journal_frames import Version
+from memfiles.storage.journal_frames import Sections, Version
 
 PLAIN_COMMITS = 1
 LARGEST_JOURNALED = CAPACITY // 4
@@ -40,12 +40,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NewVersion:
-    """A record's next version: its path, revision and bytes, and the signature of the file it replaces."""
+    """A record's next version: its path, revision and bytes, and the signature of the file it replaces.
+
+    ``sections`` are known of the bytes of our own layout: the journal can then tell what is new from what stays.
+    """
 
     path: str
     revision: int
     data: bytes
     replaces: Signature | None
+    sections: Sections | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -152,7 +156,8 @@ class Transactions:
         try:
             for change in transaction.changes:
                 signature = atomic.stage(self._directory, change.path, change.data, flush=flush)
-                transaction.staged.append(Version(change.path, change.revision, change.data, signature))
+                version = Version(change.path, change.revision, change.data, signature, change.sections)
+                transaction.staged.append(version)
         except FileExistsError as error:
             self._drop_temps(transaction)
             raise LeftBehind(str(error)) from error

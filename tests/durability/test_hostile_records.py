@@ -257,7 +257,7 @@ def _linked_journal(path: Path) -> None:
 def _journal(path: str) -> bytes:
     """A journal that speaks of a record at any path, with the right checksums."""
     return b"".join(
-        [journal_header(), *encode_frame(1, encode_payload([Version(path, 9, b"harm", Signature(1, 4, 1))]))]
+        [journal_header(), *encode_frame(1, encode_payload([Version(path, 9, b"harm", Signature(1, 4, 1))])[0])]
     )
 
 

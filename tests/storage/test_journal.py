@@ -5,14 +5,22 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from memfiles.storage import atomic
-from memfiles.storage.journal import FOLDER, Journal
-from memfiles.storage.journal_frames import Version, must_rewrite, read_frames, scrub_token_in
+from memfiles.storage.journal import FOLDER, FramePosition, Journal
+from memfiles.storage.journal_frames import (
+    SECTOR_BYTES,
+    Sections,
+    Version,
+    must_rewrite,
+    read_frames,
+    scrub_token_in,
+)
 
 BODY = b'{"content":"x"}\n'
 
@@ -169,3 +177,81 @@ def test_a_forked_child_leaves_the_file_to_its_parent(journal: Journal, director
 
     assert journal.close()
     assert ["a.json"] == paths_in(tmp_path, "j1.journal")
+
+
+def grown(count: int) -> list[Version]:
+    """Versions of a record to which something is appended each time."""
+    found = []
+    for revision in range(1, count + 1):
+        content = b'{"content":"' + b"a line of a note " * (99 + revision)
+        middle, history = b'",\n"history":[\n', b",\n".join(b'{"revision":%d}' % n for n in range(1, revision + 1))
+        data = content + middle + history + b"]}\n"
+        sections = Sections(len(content), len(content) + len(middle))
+        found.append(Version("a.json", revision, data, atomic.Signature(revision, len(data), revision), sections))
+    return found
+
+
+def appended(journal: Journal, *versions: Version) -> list[FramePosition]:
+    with journal.turn:
+        return [position for each in versions for position in journal.append([[each]])]
+
+
+def versions_in(folder: Path, journal: Journal) -> list[Version]:
+    frames = read_frames((folder / FOLDER / journal.name).read_bytes())
+    return [version for frame in frames for version in frame.versions]
+
+
+@pytest.mark.parametrize("end", ["checkpoint", "void"])
+def test_a_version_stands_whole_if_the_one_before_is_gone(journal: Journal, tmp_path: Path, end: str) -> None:
+    """A checkpoint overwrites it; a failed change voids it."""
+    one, two, three, four = grown(4)
+    whole, delta = appended(journal, one, two)
+    if end == "checkpoint":
+        journal.checkpoint()
+    else:
+        with journal.turn:
+            journal.void(delta)
+    again, then = appended(journal, three, four)
+
+    assert delta.length == then.length < min(whole.length, again.length)
+    assert [three, four] == [each for each in versions_in(tmp_path, journal) if each is not one and each.revision > 1]
+
+
+def test_a_full_file_is_emptied_and_no_delta_is_left_without_its_base(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever frame it is that finds no room."""
+    monkeypatch.setattr("memfiles.storage.journal.CAPACITY", 16 * 1024)
+    for version in grown(100):
+        appended(journal, version)
+
+        assert version == versions_in(tmp_path, journal)[-1]
+
+
+def test_what_is_kept_for_deltas_is_bounded(journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond that, versions stand whole."""
+    one, two, three = grown(3)
+    monkeypatch.setattr("memfiles.storage.journal.BASES_BYTES", len(one.data) + 10)
+    lengths = [at.length for at in appended(journal, one, replace(one, path="b.json"), replace(two, path="b.json"))]
+
+    assert lengths[1] == lengths[2] > SECTOR_BYTES
+    assert appended(journal, replace(three, path="b.json"))[0].length == lengths[1]
+    assert [1, 1, 2, 3] == [each.revision for each in versions_in(tmp_path, journal)]
+
+
+def test_where_sectors_cannot_be_written_alone_frames_fill_larger_blocks(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page cache writes whole pages, and some disks have larger sectors."""
+    write = os.pwrite
+
+    def refuse(descriptor: int, data: bytes, offset: int) -> int:
+        if len(data) % 4096:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    one, two = grown(2)
+
+    assert [4096, 4096] == [at.length for at in appended(journal, one, two)]
+    assert [one, two] == versions_in(tmp_path, journal)

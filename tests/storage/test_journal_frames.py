@@ -5,19 +5,28 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memfiles.errors import MemfilesError
+from memfiles.records import file_changes as changes
 from memfiles.records.keys import agent_folder, entry_path, entry_uid
+from memfiles.records.record import Record
 from memfiles.storage.atomic import Signature
 from memfiles.storage.journal_frames import (
     BLOCK_BYTES,
     HEADER_BYTES,
     SCRUB_TOKEN_BYTES,
+    SECTOR_BYTES,
+    Base,
     BlockWriter,
     Frame,
     Version,
@@ -30,7 +39,8 @@ from memfiles.storage.journal_frames import (
     read_frames,
     scrub_token_in,
 )
-from tests.support.records import many_times
+from memfiles.storage.record_kinds import version_of
+from tests.support.records import many_times, seeded, stamp
 
 TOKEN = b"0123456789abcdef"
 
@@ -40,7 +50,7 @@ def version(path: str = "notes.json", *, revision: int = 2, data: bytes = b'{"co
 
 
 def frame(number: int, *versions: Version) -> bytes:
-    return b"".join(encode_frame(number, encode_payload(versions)))
+    return b"".join(encode_frame(number, encode_payload(versions)[0]))
 
 
 def journal(*frames: bytes, room: int = 256) -> bytes:
@@ -118,7 +128,7 @@ def test_header_and_frames_fill_whole_blocks(size: int) -> None:
 
 def test_only_zeros_follow_the_records_of_a_frame() -> None:
     """Whoever wrote anything else there did not mean to be read like this."""
-    payload = encode_payload([version()])
+    payload, _ = encode_payload([version()])
     filled = b"".join(encode_frame(2, payload[:-1] + b"x"))
 
     assert [1] == numbers(journal(frame(1, version()), filled))
@@ -266,3 +276,98 @@ def test_what_a_short_write_left_is_written_next(file: int, monkeypatch: pytest.
     BlockWriter(file, directly=True).write([data], offset=0)
 
     assert data == content(file)
+
+
+def chain(versions: Sequence[Version], *, first: int = 1) -> list[bytes]:
+    """A frame for each of these versions of one record, as one journal gets them."""
+    frames: list[bytes] = []
+    bases: dict[str, Base | None] = {}
+    for number, each in enumerate(versions, first):
+        payload, kept = encode_payload([each], bases=bases, block_bytes=SECTOR_BYTES)
+        bases |= {base.version.path: base for base in kept}
+        frames.append(b"".join(encode_frame(number, payload)))
+    return frames
+
+
+def lives(steps: Sequence[tuple[str, str]], *, content: str = "") -> list[Version]:
+    """The versions of a memory file through appends, edits and undos."""
+    record, found = seeded(content, cap=1 << 21), list[Version]()
+    for op, text in [("append", "- first\n"), *steps]:
+        with suppress(MemfilesError):  # nothing to undo, or no such text
+            if (changed := after(record, op, text).record) is not None:
+                record, made = changed, version_of(changed, replaces=None)
+                signature = Signature(record.revision, len(made.data), 1)
+                found.append(Version(made.path, made.revision, made.data, signature, made.sections))
+    return found
+
+
+def after(record: Record, op: str, text: str) -> changes.Decision:
+    """What one step decides."""
+    if op == "append":
+        return changes.append(record, stamp(), text=text)
+    if op == "edit":
+        return changes.edit(record, stamp(), old=text[:1], new=text[1:])
+    return changes.undo(record, stamp()) if op == "undo" else changes.replace_content(record, stamp(), content=text)
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(("append", "append", "edit", "replace", "undo")), st.text('ab-\n"\\é\U0001f600', max_size=9)
+    ),
+    max_size=30,
+)
+
+
+@many_times
+@given(steps, st.sampled_from(["", "a note\n" * 200]))
+def test_deltas_are_read_back_as_what_they_were_made_of(made: list[tuple[str, str]], content: str) -> None:
+    """Byte for byte, whatever changed."""
+    versions = lives(made, content=content)
+
+    assert versions == [each for found in read_frames(journal(*chain(versions))) for each in found.versions]
+
+
+def test_a_delta_holds_what_is_new() -> None:
+    """The line, its change and what every change alters: one sector of a disk, also with a full history."""
+    versions = lives([("append", f"- line {number}\n") for number in range(150)], content="a note\n" * 300)
+    frames = chain(versions)
+
+    assert {SECTOR_BYTES} == {len(each) for each in frames[2:]}
+    assert len(frames[0]) > 2048 and len(versions[-1].data) > 10_000
+    assert versions == [each for found in read_frames(journal(*frames)) for each in found.versions]
+
+
+def test_a_delta_without_its_base_says_nothing() -> None:
+    """Nor does what builds on it; other records and later whole versions are read."""
+    one, two, three, four, five = lives([("append", f"- {number}\n") for number in range(4)], content="a note\n" * 99)
+    frames = chain([one, two, three, four])
+    other, whole = frame(5, version("b.json")), frame(6, five)
+    without_base = journal(frame(1, version("c.json")), *frames[1:], other, whole)
+    voided = journal(frames[0], encode_void(2, len(frames[1])), *frames[2:], other, whole)
+    other_base = journal(frame(1, replace(one, data=one.data.replace(b"note", b"vote"))), *frames[1:], other, whole)
+
+    assert ["c.json", "b.json", five.path] == [v.path for found in read_frames(without_base) for v in found.versions]
+    assert [one, version("b.json"), five] == [v for found in read_frames(voided) for v in found.versions]
+    assert [two.revision - 1, 2, five.revision] == [v.revision for f in read_frames(other_base) for v in f.versions]
+
+
+def test_versions_that_are_large_or_of_another_revision_stand_whole() -> None:
+    """A chain is short enough to be read back at a start, and has no gap."""
+    one, two, three = lives([("append", "- 2\n"), ("append", "- 3\n")], content="a note\n" * 400)
+    gap, large = chain([one, three]), lives([("append", "- 2\n")], content="a note\n" * 200_000)
+
+    assert len(chain([one, two])[1]) < len(gap[1])
+    assert len(chain(large)[1]) > 1_000_000
+    assert [one, three] == [each for found in read_frames(journal(*gap)) for each in found.versions]
+
+
+def test_a_journal_of_an_earlier_version_is_read() -> None:
+    """It may have been left by a process that died before an upgrade."""
+    body = b'{"content":"x"}\n'
+    payload = struct.pack("<HQQQq", 10, len(body), 2, 17, 1_700_000_000_123_456_789) + b"notes.json" + body
+    payload += bytes(-(33 + len(payload)) % BLOCK_BYTES)
+    head = struct.pack("<4sBQQI", b"frm1", 1, 7, len(payload), zlib.crc32(payload))
+    whole = head + struct.pack("<I", zlib.crc32(head)) + payload
+    old = journal_header().replace(b"journal/3", b"journal/2") + whole + bytes(256)
+
+    assert [Frame(7, (version(),))] == list(read_frames(old))
