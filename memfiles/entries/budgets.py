@@ -166,7 +166,7 @@ class FolderTotals:
                 tally = tally.plus(part)
         return tally
 
-    def plus(self, entry: EntrySummary, *, times: int = 1) -> FolderTotals:
+    def plus(self, entry: Entry | EntrySummary, *, times: int = 1) -> FolderTotals:
         """The totals with this entry; with ``times`` -1 without it."""
         at = entry.kind, entry.category
         change = Tally(times, times * entry.size_bytes)

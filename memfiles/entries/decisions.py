@@ -294,8 +294,8 @@ def _first(
     content = draft.content or ""
     text = new_text(place.folder, draft.key, level=place.level, run=place.run, content=content, at=stamp.at)
     revision = before.revision if before is not None else 0
-    change = Change(revision + 1, stamp.at, "save", stamp.by, text.size_bytes, 0, cause=stamp.cause)
-    change = replace(change, of_user=bool(stamp.by.user) and not place.user)
+    is_of_user, size = bool(stamp.by.user) and not place.user, text.size_bytes
+    change = Change(revision + 1, stamp.at, "save", stamp.by, size, 0, cause=stamp.cause, of_user=is_of_user)
     facets = {"category": GENERAL, **facets_of(draft)}
     entry = Entry(
         extend(text, change),

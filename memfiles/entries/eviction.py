@@ -114,7 +114,7 @@ class EvictionPolicy:
         totals = FolderTotals({sort: Tally(*sum_) for sort, sum_ in counted.by_sort.items()})
         over = budgets.added_excess(self._limits, totals.within, growth)
         for entry, sign in growth:
-            totals = totals.plus(_summary(entry), times=sign)
+            totals = totals.plus(entry, times=sign)
         return Excess(partition, over, totals, saved, growth, counted.is_behind)
 
     def _is_near(self, totals: FolderTotals) -> bool:
