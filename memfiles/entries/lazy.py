@@ -204,5 +204,5 @@ class EntryFiles:
     def suspects(self) -> Iterable[str]:
         """Compare every file with the index, remove temp files of dead writers, and name the records to look at."""
         if self._index.verify():
-            self._repository.sweep()
+            self._store.sweep()
         return self._repository.unhandled()

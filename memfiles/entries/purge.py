@@ -167,7 +167,7 @@ class Purger:
         if noted:
             self.forgetter.complete(marks, noted=list(noted))
         if private := [mark.path for mark in marks if mark.run]:  # no other machine can have their entries
-            _remove_marks(self.db, private)
+            self.db.repository.remove(private, lambda record: isinstance(record, Mark))
 
     def _clear(self, paths: Mapping[str, int], stamp_of: Callable[[Entry], Stamp | None]) -> list[_Erased]:
         """Put marks in place of entries, and of the locations that lead there; returns the entries with their marks.
@@ -228,21 +228,8 @@ def end_run(db: EntryDatabase, caller: Caller, *, levels: Iterable[str]) -> int:
 
     for start in range(0, len(paths), _AT_ONCE):
         db.repository.change(portion := paths[start : start + _AT_ONCE], decide)
-        _remove_marks(db, portion)
+        db.repository.remove(portion, lambda record: isinstance(record, Mark))
     return len(paths)
-
-
-def _remove_marks(db: EntryDatabase, paths: Sequence[str]) -> None:
-    """Remove the files of the marks at these paths."""
-    with db.store.hold(paths):
-        found = ((path, db.repository.look(path)) for path in paths)
-        marks = {path: it.signature for path, it in found if isinstance(it.record, Mark) and it.signature is not None}
-        intent = db.index.intend(paths)
-        try:
-            db.store.discard(marks)
-        finally:
-            db.index.settle(intent)
-    db.repository.drop_cached(paths)
 
 
 def _leads_to(record: EntryRecord | None, path: str) -> TypeGuard[Mark]:

@@ -78,7 +78,7 @@ class EntryDatabase:
         left.
         """
         if self.index.verify(None if view is None else {partition.folder for partition in view}, once=True):
-            self.repository.sweep()
+            self.store.sweep()
         self.index.catch_up()
         if not self.has_begun:
             self.has_begun = True

@@ -188,7 +188,7 @@ class Users:
         ``StorageFailed`` if something in the user's folders cannot be read or removed.
         """
         root, repository = self._db.store.descriptor, self._db.repository
-        repository.sweep()  # temp files of dead writers
+        self._db.store.sweep()  # temp files of dead writers
         with storage_failure("a folder of the user cannot be emptied: correct that, and forget the user again"):
             folders = [f"{ENTRIES}/{agent}/{USERS}/{user_hash(user)}" for agent in _names(root, ENTRIES)]
             for path in [f"{folder}/{name}" for folder in folders for name in _names(root, folder)]:

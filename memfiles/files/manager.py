@@ -121,7 +121,7 @@ class MemoryManager:
         """
         declared = _declared(files)
         if self._records is None:
-            store = self._open_store()
+            self._store = store = self._open_store()
             self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
             self._records = RecordRepository(
                 store, FILE_KIND, now=self._now, subscribers=self.subscribers, origin=self.origin
@@ -337,12 +337,12 @@ class MemoryManager:
     @property
     def watched(self) -> DeclaredFiles:
         """The live files, to be watched for changes by others."""
-        return DeclaredFiles(self._live)
+        return DeclaredFiles(self._live, self.directory)
 
     @property
     def replica(self) -> Replica:
         """The live files, to be kept in sync with a mirror."""
-        return Replica(self._live, now=self._now)
+        return Replica(self._live, self.store, now=self._now)
 
     def _restorer(self) -> Restorer:
         return Restorer(self._mirror, now=self._now, lowest_level=self._lowest_level, origin=self.origin)
@@ -350,7 +350,8 @@ class MemoryManager:
     @property
     def store(self) -> Store:
         """The open store, which also holds the entries."""
-        return self._live.store
+        _ = self._live  # refuses while it is not open
+        return self._store
 
     @property
     def _live(self) -> RecordRepository[Record]:

@@ -9,9 +9,10 @@ not rewritten; and examining changes nothing, so that a plan is a restore that s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,13 +27,13 @@ from memfiles.records.record import MAX_RECORD_BYTES, Record
 from memfiles.storage import atomic, quarantine
 from memfiles.storage.atomic import Descriptor, Signature, is_settled, storage_failure
 from memfiles.storage.record_kinds import Observed, version_of
+from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records
 from memfiles.storage.store import Store
-from memfiles.storage.transaction import LeftBehind, NewVersion, groups_of
+from memfiles.storage.transaction import groups_of
 from memfiles.sync.downloads import DEADLINE_SECONDS, fetch
 from memfiles.sync.mirror import Answer, Mirror, Stored
 from memfiles.workflow.workflow import MemoryFile
 
-_ATTEMPTS = 20
 _TAKEN_OVER = "its content was taken over from the older manager's record"
 _log = logging.getLogger("memfiles")
 
@@ -99,31 +100,56 @@ class Restorer:
     def restore(self, store: Store, files: Sequence[MemoryFile]) -> Restored:
         """Make the records match the declarations.
 
-        1. examine every file; 2. fetch what is missing from the mirror; 3. under the locks of what is to be written,
-        examine again whatever changed meanwhile; 4. quarantine broken files and commit.
+        1. examine every file; 2. fetch what is missing from the mirror; 3. write what is to be written, all at once
+        unless it is too large for one commit. If a file changed meanwhile, it is examined again.
         """
         files, cached = _of_all_users(files), start_cache.load(store.descriptor)
         answers: dict[str, Answer] = {}  # of the mirror, which is asked at most once for each file
-        examined = self._resolved(self._examine_all(store.descriptor, files, cached), answers)
         orphans = _orphans(store.descriptor, files)
-        by_uid = {file.uid: file for file in files}
-        for _ in range(_ATTEMPTS):
-            paths = [record_path(item.row.uid) for item in examined if item.record is not None]
-            try:
-                with store.hold(paths):
-                    examined = self._resolved(self._examine_changed(store, examined, by_uid), answers)
-                    signatures = _write(store, [item for item in examined if item.record is not None])
+        by_path = {record_path(file.uid): file for file in files}
+        found, signatures = self._examine_all(store.descriptor, files, cached), dict[str, Signature]()
+        while True:
+            examined = {record_path(item.row.uid): item for item in self._resolved(found, answers)}
+            due = {path: item for path, item in examined.items() if item.record and path not in signatures}
+            if not due:
                 break
-            except LeftBehind:
-                store.recover()
-        else:
-            raise RecordCorrupt("a dead writer's temp files cannot be removed: run memfiles doctor")
+            decide = partial(self._decide, store.descriptor, due=due, files=by_path, answers=answers)
+            again, written = store.change(due, decide)
+            found, signatures = [*{**examined, **again}.values()], signatures | written
+        for path, item in examined.items():
+            if item.is_bad and item.record is not None and item.record.redactions:  # the mirror's copy knows of these
+                quarantine.remove_copies(store.descriptor, path, holding=item.record.redactions)
         seen = {
             path: Observed(item.record, signatures[path]) if item.record is not None else item.seen
-            for path, item in [(record_path(item.row.uid), item) for item in examined]
+            for path, item in examined.items()
         }
-        hydrated = {record_path(item.row.uid): item.stored for item in examined if item.stored is not None}
-        return Restored(_report(examined, orphans), seen, cached, hydrated)
+        hydrated = {path: item.stored for path, item in examined.items() if item.stored is not None}
+        return Restored(_report([*examined.values()], orphans), seen, cached, hydrated)
+
+    def _decide(
+        self,
+        directory: int,
+        records: Records,
+        *,
+        due: Mapping[str, Examined],
+        files: Mapping[str, MemoryFile],
+        answers: dict[str, Answer],
+    ) -> tuple[dict[str, Examined | MissingFile], ChangeSet]:
+        """Examine again what changed, and write, unless the mirror has to be asked for a file that is missing now."""
+        with _examining():
+            found: dict[str, Examined | MissingFile] = {
+                path: item if records.signature(path) == item.signature else self._examine(directory, files[path], None)
+                for path, item in due.items()
+            }
+        if self._unasked(found.values(), answers):
+            return found, NOTHING
+        items = {record_path(item.row.uid): item for item in self._resolved(found.values(), answers)}
+        return {**items}, _change_set({path: item for path, item in items.items() if item.record is not None})
+
+    def _unasked(self, found: Iterable[Examined | MissingFile], answers: dict[str, Answer]) -> list[str]:
+        """The paths of missing files that the mirror was not asked for yet."""
+        missing = [record_path(item.file.uid) for item in found if isinstance(item, MissingFile)]
+        return [path for path in missing if path not in answers] if self.mirror is not None else []
 
     def _resolved(self, found: Iterable[Examined | MissingFile], answers: dict[str, Answer]) -> list[Examined]:
         """The files found, with content from elsewhere for the missing ones.
@@ -131,8 +157,7 @@ class Restorer:
         The mirror is asked in one call, for files that are not among its earlier ``answers``, to which it adds.
         """
         items = list(found)
-        missing = [record_path(item.file.uid) for item in items if isinstance(item, MissingFile)]
-        unasked = [path for path in missing if path not in answers]
+        unasked = self._unasked(items, answers)
         if unasked and self.mirror is not None:
             fetched = fetch(self.mirror, unasked, deadline_seconds=self.deadline_seconds)
             answers |= fetched
@@ -144,20 +169,6 @@ class Restorer:
     ) -> list[Examined | MissingFile]:
         with _examining():
             return [self._examine(directory, file, cached.get(file.uid)) for file in files]
-
-    def _examine_changed(
-        self, store: Store, examined: Sequence[Examined], files: dict[str, MemoryFile]
-    ) -> list[Examined | MissingFile]:
-        """The same items, examined again if a file changed before its lock was held."""
-
-        def is_unchanged(item: Examined) -> bool:
-            return item.record is None or store.signature(record_path(item.row.uid)) == item.signature
-
-        with _examining():
-            return [
-                item if is_unchanged(item) else self._examine(store.descriptor, files[item.row.uid], None)
-                for item in examined
-            ]
 
     def _examine(self, directory: int, file: MemoryFile, cached: CacheRow | None) -> Examined | MissingFile:
         signature = atomic.signature(directory, file.uid + ".json")
@@ -253,28 +264,18 @@ def _warn(found: dict[str, Answer]) -> None:
         )
 
 
-def _write(store: Store, items: Sequence[Examined]) -> dict[str, Signature]:
-    """Quarantine broken files, then commit every new record: all at once unless too large for one commit.
+def _change_set(items: Mapping[str, Examined]) -> ChangeSet:
+    """As many of the new records as one commit can hold; broken files go to quarantine first."""
+    versions = next(groups_of(_version_of(path, item) for path, item in items.items()), [])
+    bad = [version.path for version in versions if items[version.path].is_bad]
+    return ChangeSet(versions, aside={path: items[path].row.detail or "unreadable" for path in bad})
 
-    What is quarantined is deleted again if it holds a text that the mirror's copy knows to be redacted.
-    """
-    changes = []
-    for item in items:
-        assert item.record is not None
-        path = record_path(item.row.uid)
-        if item.is_bad:
-            store.keep_aside(path, why=item.row.detail or "unreadable")
-        if item.data is None:
-            changes.append(version_of(item.record, replaces=item.signature))
-        else:
-            changes.append(NewVersion(path, item.record.revision, item.data, replaces=item.signature))
-    signatures: dict[str, Signature] = {}
-    for group in groups_of(changes):
-        signatures |= store.commit(group)
-    for item in items:
-        if item.is_bad and item.record is not None and item.record.redactions:
-            quarantine.remove_copies(store.descriptor, record_path(item.row.uid), holding=item.record.redactions)
-    return signatures
+
+def _version_of(path: str, item: Examined) -> NewVersion:
+    assert item.record is not None
+    if item.data is None:
+        return version_of(item.record, replaces=item.signature)
+    return NewVersion(path, item.record.revision, item.data, replaces=item.signature)
 
 
 def _orphans(directory: int, files: Sequence[MemoryFile]) -> tuple[str, ...]:

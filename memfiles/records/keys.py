@@ -186,6 +186,12 @@ def is_id_path(path: str) -> bool:
     return path.startswith(ID_PATHS)
 
 
+@lru_cache(maxsize=8192)
+def is_record_path(path: str) -> bool:
+    """Whether there can be a record at this path, relative to the memory directory."""
+    return uid_of(path) is not None or entry_place(path) is not None
+
+
 def entry_place(path: str) -> tuple[str, str] | None:
     """The folder and uid of the entry whose record has this relative path, or None if there can be none."""
     found = _ENTRY_PATH.fullmatch(path)

@@ -1,20 +1,30 @@
-"""Entry folders on disk: their files, and when each folder last changed."""
+"""Folders of records on disk: their files, when each folder last changed, and the feed of changes made of that.
+
+The rule this file guards: the feed misses no record that was put in place or removed, because that gives its folder
+another time, and a folder that changed within the last tick of the clock counts as changed until it has been looked at
+after it. A point of the feed is the times of all folders.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from memfiles.records.keys import ENTRIES, FILES, TEMP_PREFIX, USERS, entry_path, entry_place
-from memfiles.storage.atomic import Descriptor
+from memfiles.records.keys import ENTRIES, FILES, TEMP_PREFIX, USERS, entry_path, entry_place, uid_of
+from memfiles.storage.atomic import Descriptor, Signature, is_settled
+from memfiles.storage.record_store import Changes
 
 MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
 StoredSignature = tuple[int, int, int]  # a signature as stored in the index
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _ANY_UID = "0" * 40
+_POLL_SECONDS = 0.05
+_POLL_SHARE = 25  # looking at the folders takes so much less time than waiting
+_Times = Mapping[str, object]  # by folder: when it changed, in a list if that was too recent to be told from a change
 
 
 def folder_times(directory: int, *, users: bool = True) -> dict[str, int]:
@@ -52,6 +62,50 @@ def stamp(directory: int, folder: str) -> int:
     now = time.time_ns()
     os.utime(f"{ENTRIES}/{folder}", ns=(now, now), dir_fd=directory, follow_symlinks=False)
     return now
+
+
+def changes(directory: int, since: str | None) -> Changes:
+    """What was put in place or removed since a point; see ``RecordStore.changes``."""
+    times, known = _folders(directory), _times_at(since)
+    changed = [folder for folder in times if times[folder] != known.get(folder) or isinstance(times[folder], list)]
+    records = {path: seen for folder in changed for path, seen in _records_in(directory, folder)}
+    return Changes(json.dumps(times), records, frozenset([*changed, *(known.keys() - times)]))
+
+
+def wait(directory: int, since: str, *, seconds: float) -> bool:
+    """Whether there are changes after a point within some seconds; see ``RecordStore.wait``."""
+    known, deadline = _times_at(since), time.monotonic() + seconds
+    while True:
+        begun = time.monotonic()
+        if _folders(directory) != known:
+            return True
+        if (now := time.monotonic()) >= deadline:
+            return False
+        time.sleep(min(max(_POLL_SECONDS, _POLL_SHARE * (now - begun)), deadline - now))
+
+
+def _folders(directory: int) -> dict[str, object]:
+    found = {"": os.fstat(directory).st_mtime_ns}
+    found |= {f"{ENTRIES}/{name}": at for name, at in folder_times(directory).items()}
+    return {folder: at if is_settled(Signature(0, 0, at)) else [at] for folder, at in found.items()}
+
+
+def _times_at(point: str | None) -> _Times:
+    """The times in a point, none if it means nothing."""
+    try:
+        times = json.loads(point or "{}")
+    except ValueError:
+        return {}
+    return times if isinstance(times, dict) else {}
+
+
+def _records_in(directory: int, folder: str) -> Iterator[tuple[str, Signature]]:
+    start = f"{folder}/" if folder else ""
+    for each in _listed(directory, folder or "."):
+        if uid_of(each.name) is not None if not folder else entry_place(start + each.name) is not None:
+            with suppress(FileNotFoundError):
+                status = each.stat(follow_symlinks=False)
+                yield start + each.name, Signature(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _listed(directory: int, folder: str) -> Iterator[os.DirEntry[str]]:

@@ -27,6 +27,7 @@ from typing import NamedTuple
 from memfiles.records.history import common_prefix
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.storage.atomic import Signature
+from memfiles.storage.record_store import Sections
 
 BLOCK_BYTES = 4096
 SECTOR_BYTES = 512  # the block of most disks; databases rely on it, too, that writing one leaves its neighbours whole
@@ -49,13 +50,6 @@ _VOID, _WHOLE, _DATA = 0, 1, 2
 FRAME_HEADER_BYTES = _FRAME.size + _CHECKSUM.size
 _AT_ONCE = 1024 * 1024
 _REFUSED = (errno.EINVAL, errno.ENOTSUP)
-
-
-class Sections(NamedTuple):
-    """Where the encoded content of a record ends (before its closing quote), and where its history begins."""
-
-    content_end: int
-    history: int
 
 
 @dataclass(frozen=True, slots=True)

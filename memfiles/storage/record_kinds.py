@@ -31,8 +31,7 @@ from memfiles.records.record import (
 )
 from memfiles.storage.atomic import Signature, is_settled
 from memfiles.storage.events import Origin, RecordChanged
-from memfiles.storage.journal_frames import Sections
-from memfiles.storage.transaction import NewVersion
+from memfiles.storage.record_store import NewVersion, Sections
 
 REMOVED = "remove"
 """The ``op`` of the event for a removed entry file. The entry is not forgotten: a mirror may bring it back."""

@@ -1,4 +1,4 @@
-"""The record repository: records of one type, each read fresh from disk and changed under its lock.
+"""The record repository: records of one type in a record store, each read fresh and changed by decisions.
 
 The rules this file guards: nothing is returned but the newest version on disk or, if that is broken, the last good
 one; a change made by hand becomes a revision before anything is put on top of it; a broken file goes to quarantine
@@ -16,22 +16,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from memfiles.errors import FileNotDeclared, InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt
+from memfiles.errors import FileNotDeclared, InvalidArgument, RecordCorrupt
 from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
 from memfiles.records.marks import Mark
 from memfiles.storage.atomic import Signature
 from memfiles.storage.events import Origin, RecordChanged, Subscribers
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.record_kinds import Observed, RecordKind, broken, judged, news_of
-from memfiles.storage.store import Store
-from memfiles.storage.transaction import LeftBehind, NewVersion
+from memfiles.storage.record_store import NOTHING, ChangeSet, Decide, Records, RecordStore
 
 KNOWN_MAX = 65536
 KNOWN_BYTES_MAX = 16 * 2**20
 """How many undeclared records are remembered as last seen, and of how many bytes on disk (in memory they take some
 four times as many), so that reading one again costs a single stat. The ones read first go first."""
 
-_ATTEMPTS = 50
 _log = logging.getLogger("memfiles")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -59,7 +57,7 @@ class RecordRepository(Generic[R]):
 
     def __init__(
         self,
-        store: Store,
+        store: RecordStore,
         kind: RecordKind[R],
         *,
         now: Callable[[], str],
@@ -106,13 +104,16 @@ class RecordRepository(Generic[R]):
 
         If only declared records exist: ``FileNotDeclared`` for others, ``RecordCorrupt`` if no good version is known.
         """
+        return self._look(self.store, path)
+
+    def _look(self, records: Records, path: str) -> Observed[R]:
         seen = self._seen.get(path)
         if seen is None:
             self._check_declared(path)
-        signature = self.store.signature(path)
+        signature = records.signature(path)
         if seen is not None and seen.settled and seen.signature == signature:
             return seen
-        found = self._read(path, seen, signature)
+        found = self._read(records, path, seen, signature)
         if found.signature is not None or found.record is not None or found.stored is not None:
             self._keep(path, found, before=seen)
         return found
@@ -130,42 +131,53 @@ class RecordRepository(Generic[R]):
         *,
         origin: Origin = "local",
     ) -> T:
-        """Apply one decision to several records under their locks: all of its records are committed, or none.
+        """Apply one decision to several records: all of its records are committed, or none. Durable on return.
 
-        ``decide`` gets the newest versions by path, and returns a result and the records to write, among these paths.
-        Those of another ``origin`` than here are written byte for byte, without the stamp of this directory. Durable on
-        return. Errors as of ``Store.commit``, ``Store.hold`` and ``look``, and those of ``decide``.
+        ``decide`` gets the newest versions by path, and returns a result and the records to write, among these paths;
+        it may be called again, as in ``RecordStore.change``. Records of another ``origin`` than here are written byte
+        for byte, without the stamp of this directory. Errors as of the store and ``look``, and those of ``decide``.
         """
         wanted = sorted(set(paths))
         for path in wanted:
-            self._check_declared(path)  # before a lock file is made for it
+            self._check_declared(path)
 
-        def run() -> tuple[T, list[RecordChanged]]:
-            before = {path: self.look(path) for path in wanted}
-            result, records = decide({path: seen.record for path, seen in before.items()})
-            return result, self._commit(before, records, is_own=origin == "local", origin=origin)
+        def run(records: Records) -> tuple[T, ChangeSet]:
+            before = {path: self._look(records, path) for path in wanted}
+            result, new = decide({path: seen.record for path, seen in before.items()})
+            return result, commit.change_set(before, new, is_own=origin == "local", origin=origin)
 
-        result, events = self._attempt(wanted, run)
-        self._subscribers.tell(events)
-        return result
+        commit = _Commit(self)
+        return self._change(wanted, run, commit)
 
     def merge(self, path: str, decide: Callable[[R], tuple[R | None, bool]]) -> None:
-        """Apply a decision over the newest version and the mirror's copy, under the record's lock.
+        """Apply a decision over the newest version and the mirror's copy.
 
         ``decide`` returns the record to write (None: leave it) and whether it holds a change made here: a record that
-        was only fetched is written byte for byte. Nothing happens if the record is gone.
+        was only fetched is written byte for byte. It may be called again. Nothing happens if the record is gone.
         """
         self._check_declared(path)
 
-        def run() -> list[RecordChanged]:
-            before = self.look(path)
+        def run(records: Records) -> tuple[None, ChangeSet]:
+            before = self._look(records, path)
             if before.record is None:
-                return []
+                return None, NOTHING
             current = self._stamped(before, before.record) if before.by_hand else before.record
             record, is_own = decide(current)
-            return self._commit({path: before}, [record], is_own=is_own, origin="mirror") if record is not None else []
+            new = [record] if record is not None else []
+            return None, commit.change_set({path: before}, new, is_own=is_own, origin="mirror")
 
-        self._subscribers.tell(self._attempt([path], run))
+        commit = _Commit(self)
+        self._change([path], run, commit)
+
+    def remove(self, paths: Sequence[str], is_due: Callable[[R], bool]) -> None:
+        """Remove the records at these paths that are due, with no mark left behind; a kill may leave some of them."""
+
+        def run(records: Records) -> tuple[None, ChangeSet]:
+            found = {path: self._look(records, path) for path in paths}
+            due = {path: seen for path, seen in found.items() if seen.record is not None and is_due(seen.record)}
+            return None, ChangeSet(removed={path: seen.signature for path, seen in due.items() if seen.signature})
+
+        self._change(paths, run, _Commit(self))
 
     def notice(self, path: str, *, at_once: bool = False) -> bool:
         """Look at a record that may have been changed from outside: commit a hand edit, repair a broken file.
@@ -181,33 +193,27 @@ class RecordRepository(Generic[R]):
         if seen.is_handled and is_known and not seen.is_first:
             return True
 
-        def run() -> tuple[bool, list[RecordChanged]]:
-            seen = self.look(path)
+        def run(records: Records) -> tuple[bool, ChangeSet]:
+            seen = self._look(records, path)
             if seen.problem is not None and not (at_once or seen.is_saved):
-                return False, []
+                return False, NOTHING
             if seen.by_hand or seen.problem is not None:
-                return True, self._repair(path, seen)
+                return True, commit.repair(path, seen)
             is_news = seen.is_first or not (is_known or seen.is_ours)
-            events = news_of(self._kind, replace(seen, news="process") if is_news else seen)
+            commit.events = news_of(self._kind, replace(seen, news="process") if is_news else seen)
             self._keep(path, replace(seen, news=None, is_first=False), before=seen)
-            self._doubt(path)
-            return True, events
+            if self._listener is not None:
+                self._listener.doubt([path])
+            return True, NOTHING
 
-        is_done, events = self._attempt([path], run)
-        self._subscribers.tell(events)
-        return is_done
+        commit = _Commit(self)
+        return self._change([path], run, commit)
 
-    def _doubt(self, path: str) -> None:
-        """Have the listener check a record before its next query."""
-        if self._listener is not None:
-            self._listener.doubt([path])
-
-    def sweep(self) -> None:
-        """Remove temp files of dead writers; a failure is only logged."""
-        try:
-            self.store.recover()
-        except MemfilesError as error:
-            _log.warning("temp files of dead writers could not be removed from the entries: %s", error)
+    def _remember(self, records: Mapping[str, R], signatures: Mapping[str, Signature]) -> None:
+        """Note what this process wrote, while nobody else changes it."""
+        with self._remembering:
+            for path, record in records.items():
+                self._note(path, Observed(record, signatures[path], is_ours=True))
 
     def drop_cached(self, paths: Iterable[str]) -> None:
         """Forget what was last seen of these records; marks, which hold no content, stay cached."""
@@ -220,81 +226,24 @@ class RecordRepository(Generic[R]):
         if self._kind.is_declared and path not in self._seen:
             raise FileNotDeclared(f"no memory file {path.removesuffix(RECORD_SUFFIX)[:80]!r} is declared")
 
-    def _attempt(self, paths: Sequence[str], run: Callable[[], T]) -> T:
-        """Run under the locks; if a dead writer's temp file is in the way, recover and run again."""
-        for _ in range(_ATTEMPTS):
-            try:
-                with self.store.hold(paths):
-                    return run()
-            except LeftBehind:
-                self.store.recover()
-        raise LockTimeout(f"{', '.join(paths[:3])}: a dead writer's temp file cannot be removed: run memfiles doctor")
-
-    def _commit(
-        self, before: Mapping[str, Observed[R]], records: Sequence[R], *, is_own: bool, origin: Origin
-    ) -> list[RecordChanged]:
-        """Write records over their observed versions, whose locks are held; returns the events to tell.
-
-        1. copy broken files to quarantine; 2. announce the change to the listener; 3. commit, durably; 4. give the
-        listener the new records; 5. remember them.
-        """
-        if not records:
-            return []
-        steps = [(path := self._kind.path(record), before[path], record) for record in records]
-        for path, seen, _ in steps:
-            if seen.problem is not None and seen.signature is not None:
-                self.store.keep_aside(path, why=seen.problem)
-        final = [self._stamped(seen, record) if is_own else record for _, seen, record in steps]
-        versions = [
-            self._kind.version(record, replaces=seen.signature)
-            for record, (_, seen, _) in zip(final, steps, strict=True)
-        ]
-        signatures = self._store_and_announce(steps, final, versions)
-        with self._remembering:
-            for (path, _, _), record in zip(steps, final, strict=True):
-                self._note(path, Observed(record, signatures[path], is_ours=True))
-        return [event for _, seen, record in steps for event in self._events_of(seen, record, origin)]
-
-    def _store_and_announce(
-        self, steps: Sequence[tuple[str, Observed[R], R]], final: Sequence[R], versions: Sequence[NewVersion]
-    ) -> dict[str, Signature]:
-        listener = self._listener
-        if listener is None:
-            return self.store.commit(versions)
-        paths = [path for path, _, _ in steps]
-        self.store.make_folders(paths)
-        token = listener.intend(paths)
-        try:
-            signatures = self.store.commit(versions)
-        except BaseException:
-            listener.settle(token)
-            raise
-        written = [(record, signatures[path]) for path, record in zip(paths, final, strict=True)]
-        listener.put(written, token, before=[seen.record for _, seen, _ in steps if seen.record is not None])
-        return signatures
-
-    def _repair(self, path: str, seen: Observed[R]) -> list[RecordChanged]:
-        """Write the revision of a hand edit, or the last good version of a broken file, which goes to quarantine.
-
-        Without a good version there is no record afterwards.
-        """
-        if seen.record is not None:
-            return self._commit({path: seen}, [seen.record], is_own=seen.by_hand, origin="external")
-        kept = self.store.set_aside(path, why=seen.problem or "unreadable")
-        _log.warning("%s; it is in quarantine now: %s", seen.problem, kept)
-        self.drop_cached([path])
-        self._doubt(path)
-        return []
+    def _change(self, paths: Sequence[str], run: Decide[T], commit: _Commit[R]) -> T:
+        """Change records in the store, and tell subscribers."""
+        result, _ = self.store.change(paths, run, hook=commit)
+        if commit.events:
+            self._subscribers.tell(commit.events)
+        return result
 
     def _stamped(self, before: Observed[R], record: R) -> R:
         """The record as a change of this directory; putting a good version back is not a change."""
         is_put_back = record is before.record and before.problem is not None
         return record if self.origin is None or is_put_back else self._kind.stamped(record, self.origin)
 
-    def _read(self, path: str, before: Observed[R] | None, signature: Signature | None) -> Observed[R]:
+    def _read(
+        self, records: Records, path: str, before: Observed[R] | None, signature: Signature | None
+    ) -> Observed[R]:
         """Read a file whose ``signature`` a moment ago was not the known one, and judge it."""
         try:
-            found = self.store.find(path) if signature is not None else None
+            found = records.find(path) if signature is not None else None
             if found is None:
                 return self._kind.absent(before, path=path)
             return judged(self._kind, self._kind.decode(found[0], path=path), found[1], before=before, now=self._now)
@@ -326,9 +275,78 @@ class RecordRepository(Generic[R]):
     def _drop(self, path: str) -> None:
         self._seen_bytes -= _bytes_of(self._seen.pop(path, None))
 
-    def _events_of(self, before: Observed[R], record: R, origin: Origin) -> list[RecordChanged]:
+
+class _Commit(Generic[R]):
+    """One change of a repository: what is written for which observed record, and what follows from it.
+
+    1. announce the change to the listener; 2. give it the new records; 3. remember them, and note what subscribers are
+    to be told. The store calls these steps before and after it commits, while nobody else changes the records.
+    """
+
+    __slots__ = ("_kind", "_listener", "_origin", "_paths", "_replaced", "_repository", "_token", "_written", "events")
+
+    def __init__(self, repository: RecordRepository[R]) -> None:
+        self._repository = repository
+        self._kind, self._listener = repository._kind, repository._listener
+        self.events: list[RecordChanged] = []
+
+    def change_set(
+        self, before: Mapping[str, Observed[R]], records: Sequence[R], *, is_own: bool, origin: Origin
+    ) -> ChangeSet:
+        """Have these records written over their observed versions, of which broken ones go to quarantine."""
+        if not records:
+            return NOTHING
+        kind, stamped, self._origin = self._kind, self._repository._stamped, origin
+        self._written: dict[str, R] = {}
+        self._replaced: list[tuple[Observed[R], R]] = []
+        versions, aside = [], {}
+        for record in records:
+            path = kind.path(record)
+            self._replaced.append((seen := before[path], record))
+            self._written[path] = final = stamped(seen, record) if is_own else record
+            versions.append(kind.version(final, replaces=seen.signature))
+            if seen.problem is not None and seen.signature is not None:
+                aside[path] = seen.problem
+        return ChangeSet(versions, aside=aside)
+
+    def repair(self, path: str, seen: Observed[R]) -> ChangeSet:
+        """The revision of a hand edit, or the last good version of a broken file, which goes to quarantine.
+
+        Without a good version there is no record afterwards.
+        """
+        if seen.record is None:
+            return ChangeSet(aside={path: seen.problem or "unreadable"})
+        return self.change_set({path: seen}, [seen.record], is_own=seen.by_hand, origin="external")
+
+    def before(self, paths: Sequence[str]) -> None:
+        """See ``CommitHook``."""
+        self._paths = paths
+        if self._listener is not None:
+            self._token = self._listener.intend(paths)
+
+    def failed(self) -> None:
+        """See ``CommitHook``."""
+        if self._listener is not None:
+            self._listener.settle(self._token)
+
+    def after(self, signatures: Mapping[str, Signature]) -> None:
+        """See ``CommitHook``."""
+        if not signatures:  # records were removed, or put into quarantine
+            self.failed()
+            self._repository.drop_cached(self._paths)
+            return
+        if self._listener is not None:
+            put = [(record, signatures[path]) for path, record in self._written.items()]
+            self._listener.put(
+                put, self._token, before=[seen.record for seen, _ in self._replaced if seen.record is not None]
+            )
+        self._repository._remember(self._written, signatures)
+        self.events = [event for seen, record in self._replaced for event in self._events_of(seen, record)]
+
+    def _events_of(self, before: Observed[R], record: R) -> list[RecordChanged]:
         """The events of writing ``record`` over ``before``: first any earlier news of it."""
-        own = [self._kind.event(record, origin, before=before.record)] if record is not before.record else []
+        is_new = record is not before.record
+        own = [self._kind.event(record, self._origin, before=before.record)] if is_new else []
         return [*news_of(self._kind, before), *own] if before.news is not None else own
 
 
@@ -338,14 +356,14 @@ class DeclaredFiles:
     is_deep = False
     what = "record"
 
-    def __init__(self, repository: RecordRepository[Any]) -> None:
-        self._repository = repository
+    def __init__(self, repository: RecordRepository[Any], directory: Path) -> None:
+        self._repository, self._directory = repository, directory
 
     def folder(self) -> Path:
         """See ``Watched``; ``InvalidArgument`` while it is gone."""
-        if not (folder := self._repository.store.directory).is_dir():
-            raise InvalidArgument(f"there is no memory directory {folder} to watch")
-        return folder
+        if not self._directory.is_dir():
+            raise InvalidArgument(f"there is no memory directory {self._directory} to watch")
+        return self._directory
 
     def record_at(self, path: str) -> str | None:
         """See ``Watched``."""

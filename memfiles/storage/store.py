@@ -1,9 +1,9 @@
-"""The record store: find records on disk, lock them, and change one or several of them together, durably.
+"""The directory store: records as files of one memory directory, changed under their locks through a journal.
 
-The rules this file guards: only ``commit`` gives a record another content; with durability ``fsync`` it returns once
-the change survives a power cut; a failure or a kill at any point leaves every record either old or new; and as long as
-the journal holds anything, a thread checks when to empty it: after a second without changes, or when another process
-asks. A file can also be moved to quarantine (``set_aside``) or removed (``discard``).
+It keeps the promises of ``record_store.RecordStore``. The rules this file guards: only ``change`` gives a record
+another content; with durability ``fsync`` it returns once the change survives a power cut; a failure or a kill at any
+point leaves every record either old or new; and as long as the journal holds anything, a thread checks when to empty
+it: after a second without changes, or when another process asks.
 """
 
 from __future__ import annotations
@@ -15,29 +15,32 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Literal
+from typing import Literal, TypeVar
 
 from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt, StorageFailed
-from memfiles.records.keys import uid_of
+from memfiles.records.keys import is_record_path, uid_of
 from memfiles.records.record import MAX_RECORD_BYTES
-from memfiles.storage import atomic, quarantine, recovery
+from memfiles.storage import atomic, entry_folders, quarantine, recovery
 from memfiles.storage.atomic import Descriptor, Signature, reason, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.journal import FOLDER, Journal
 from memfiles.storage.locks import FOLDER as LOCK_FOLDER
 from memfiles.storage.locks import RecordLocks
-from memfiles.storage.transaction import NewVersion, Transactions
+from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide, NewVersion
+from memfiles.storage.transaction import LeftBehind, Transactions
 
 STATE_FOLDER = ".state"
+_ATTEMPTS = 50
 _LOCKS_KEPT_OPEN = 16
 _FOLDERS_KNOWN = 4096  # at most about so many are remembered as made
 _IDLE_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _SCRUB_POLL_SECONDS = 0.02
 _log = logging.getLogger("memfiles")
+T = TypeVar("T")
 Durability = Literal["fsync", "os"]
 """``fsync``: a change is on the disk when its commit returns; ``os``: it survives a kill, but not a power cut."""
 
@@ -60,7 +63,7 @@ class Store:
             self.descriptor = _make_directory(directory, flush=self._flush)
             self._is_closed = False
             self._start_parts()
-            self._folders: set[str] = set()
+            self._folders = {""}
             self.recover(among="agents")  # lists their entries: 70 ms for 100,000; the index finds those of users
         renew_in_child(self, Store._leave_to_parent)
 
@@ -78,42 +81,39 @@ class Store:
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         """The bytes of a record and their signature, None if there is none; ``RecordCorrupt`` if unreadable."""
         with storage_failure(f"{path} cannot be read"):
-            return atomic.read(self.descriptor, path, limit=MAX_RECORD_BYTES)
+            return atomic.read(self.descriptor, path, limit=MAX_RECORD_BYTES) if is_record_path(path) else None
 
     def signature(self, path: str) -> Signature | None:
         """The signature of a record's present version, None if there is none."""
         try:
-            return atomic.signature(self.descriptor, path)
+            return atomic.signature(self.descriptor, path) if is_record_path(path) else None
         except OSError as error:
             raise StorageFailed(f"{path} cannot be examined: {reason(error)}") from error
 
-    def hold(self, paths: Iterable[str]) -> AbstractContextManager[None]:
-        """Hold the locks of these records against all others; ``InvalidArgument`` if the store was closed meanwhile."""
-        return self._locks.hold(paths, check=self._refuse_if_closed)
+    def change(
+        self, paths: Iterable[str], decide: Decide[T], *, hook: CommitHook | None = None
+    ) -> tuple[T, dict[str, Signature]]:
+        """See ``RecordStore``: under the locks of these records, so a hand edit alone can come in between.
 
-    def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:
-        """Change these records together or not at all; durable on return. The caller holds their locks.
-
-        Returns the signature of each new version. ``StorageFailed``: nothing changed. ``OutcomeUnknown``: the change is
-        visible, but may not survive a power cut. ``LeftBehind``: a writer died here; release the locks, ``recover``,
-        and decide again.
+        Its bytes go to quarantine then. If a writer died here, the directory is recovered, and ``decide`` called again.
         """
-        try:
-            signatures = self._transactions.commit(changes)
-        except StorageFailed as error:
-            self._folders.clear()
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            self.make_folders(change.path for change in changes)  # someone removed one by hand
-            signatures = self._transactions.commit(changes)
-        if self._journal.is_dirty:
-            self._checkpointer.wake()
-        return signatures
+        wanted = [*paths]
+        if not all(map(is_record_path, wanted)):
+            bad = next(path for path in wanted if not is_record_path(path))
+            raise InvalidArgument(f"there can be no record at {bad[:200]!r}: nothing was changed")
+        for _ in range(_ATTEMPTS):
+            try:
+                with self._locks.hold(wanted, check=self._refuse_if_closed):
+                    result, change = decide(self)
+                    return result, self._write(change, hook)
+            except LeftBehind:
+                self.recover()
+        raise LockTimeout(f"{', '.join(wanted[:3])}: a dead writer's temp file cannot be removed: run memfiles doctor")
 
     def make_folders(self, paths: Iterable[str]) -> None:
         """Ensure the folders of these records, durably; each is created once."""
         if len(self._folders) > _FOLDERS_KNOWN:
-            self._folders.clear()
+            self._folders = {""}
         for folder in {path.rpartition("/")[0] for path in paths} - self._folders:
             with storage_failure(f"the folder {folder} cannot be created"):
                 for end in [index for index, character in enumerate(folder) if character == "/"] + [len(folder)]:
@@ -121,37 +121,6 @@ class Store:
                     if self._flush:
                         atomic.sync_folder(self.descriptor, folder[:end].rpartition("/")[0])
             self._folders.add(folder)
-
-    def keep_aside(self, path: str, *, why: str) -> str:
-        """Quarantine whatever is at ``path`` before it is replaced; returns its path there.
-
-        A readable file is copied, so that a kill before the replacement loses nothing; anything else is moved.
-        """
-        with storage_failure(f"{path} could not be quarantined"):
-            try:
-                found = self.find(path)
-            except RecordCorrupt:
-                return quarantine.set_aside(self.descriptor, path, reason=why, at=self._now())
-            data = found[0] if found else b""
-            return quarantine.keep_copy(self.descriptor, path, data, reason=why, at=self._now())
-
-    def set_aside(self, path: str, *, why: str) -> str:
-        """Move whatever is at ``path`` into quarantine; returns its path there. The caller holds the record's lock."""
-        with storage_failure(f"{path} could not be quarantined"):
-            return quarantine.set_aside(self.descriptor, path, reason=why, at=self._now())
-
-    def discard(self, found: Mapping[str, Signature]) -> None:
-        """Remove the files of these records that still have these signatures; the caller holds their locks.
-
-        This process's journal is emptied first, as replaying an earlier version would bring the record back.
-        """
-        self.checkpoint()
-        with storage_failure("a record cannot be removed"):
-            for path, signature in found.items():
-                if atomic.signature(self.descriptor, path) == signature:
-                    atomic.remove(self.descriptor, path)
-            for folder in {path.rpartition("/")[0] for path in found}:
-                atomic.sync_folder(self.descriptor, folder)
 
     def recover(self, *, among: recovery.SweptEntries = "all") -> None:
         """Replay and remove the journals that dead processes left, and remove their temp files."""
@@ -165,6 +134,23 @@ class Store:
             if not self._journal.checkpoint():
                 self.recover()
 
+    def sweep(self) -> None:
+        """Remove temp files of dead writers; a failure is only logged."""
+        try:
+            self.recover()
+        except MemfilesError as error:
+            _log.warning("temp files of dead writers could not be removed: %s", error)
+
+    def changes(self, since: str | None = None) -> Changes:
+        """See ``RecordStore``; the version of a file that was edited in place may be missing."""
+        with storage_failure("the records cannot be listed"):
+            return entry_folders.changes(self.descriptor, since)
+
+    def wait(self, since: str, *, seconds: float) -> bool:
+        """See ``RecordStore``; the folders are looked at some times a second, less often if there are very many."""
+        with storage_failure("the records cannot be listed"):
+            return entry_folders.wait(self.descriptor, since, seconds=seconds)
+
     def scrub(self) -> None:
         """Return once no process's journal holds an earlier version of a record; ``LockTimeout`` if one may."""
         with (
@@ -173,6 +159,75 @@ class Store:
         ):
             self._journal.checkpoint(scrub_token=token)
             self._wait_for_scrub(token)
+
+    def _write(self, change: ChangeSet, hook: CommitHook | None) -> dict[str, Signature]:
+        """Carry out a decision under the locks of its records; the hook hears of it before and after."""
+        versions, removed, aside = change
+        paths = [version.path for version in versions] or [*removed, *aside]
+        if not paths:
+            return {}
+        for path, why in aside.items():
+            self._put_aside(path, why, is_replaced=path in paths and bool(versions))
+        self.make_folders(paths)
+        if hook is None:
+            return self._commit(versions, removed)
+        hook.before(paths)
+        try:
+            written = self._commit(versions, removed)
+        except BaseException:
+            hook.failed()
+            raise
+        hook.after(written)
+        return written
+
+    def _commit(self, versions: Sequence[NewVersion], removed: Mapping[str, Signature]) -> dict[str, Signature]:
+        if removed:
+            self._remove(removed)
+        if not versions:
+            return {}
+        try:
+            signatures = self._transactions.commit(versions)
+        except StorageFailed as error:
+            self._folders = {""}
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self.make_folders(version.path for version in versions)  # someone removed one by hand
+            signatures = self._transactions.commit(versions)
+        if self._journal.is_dirty:
+            self._checkpointer.wake()
+        return signatures
+
+    def _put_aside(self, path: str, why: str, *, is_replaced: bool) -> None:
+        """Quarantine whatever is at ``path``.
+
+        A readable file that is about to be replaced is copied, so that a kill before that loses nothing; anything else
+        is moved.
+        """
+        with storage_failure(f"{path} could not be quarantined"):
+            try:
+                found = (self.find(path) or (b"",)) if is_replaced else None
+            except RecordCorrupt:
+                found = None
+            at = self._now()
+            if found is not None:
+                quarantine.keep_copy(self.descriptor, path, found[0], reason=why, at=at)
+                return
+            kept = quarantine.set_aside(self.descriptor, path, reason=why, at=at)
+        if not is_replaced:
+            _log.warning("%s; it is in quarantine now: %s", why, kept)
+
+    def _remove(self, found: Mapping[str, Signature]) -> None:
+        """Remove the files of these records that still have these signatures.
+
+        This process's journal is emptied first, as replaying an earlier version would bring the record back.
+        """
+        self.checkpoint()
+        with storage_failure("a record cannot be removed"):
+            for path, signature in found.items():
+                if atomic.signature(self.descriptor, path) == signature:
+                    atomic.remove(self.descriptor, path)
+            for folder in {path.rpartition("/")[0] for path in found}:
+                atomic.sync_folder(self.descriptor, folder)
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:

@@ -27,7 +27,8 @@ from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, quarantine
 from memfiles.storage.atomic import Signature, reason, storage_failure
 from memfiles.storage.journal import CAPACITY, FramePosition, Journal
-from memfiles.storage.journal_frames import Sections, Version
+from memfiles.storage.journal_frames import Version
+from memfiles.storage.record_store import NewVersion
 
 PLAIN_COMMITS = 1
 LARGEST_JOURNALED = CAPACITY // 4
@@ -36,20 +37,6 @@ _WORTH_SHARING_SECONDS = 0.0003  # a quicker flush is over before another thread
 _LONGEST_WAIT_SECONDS = 0.01  # one flush may take unusually long
 _GATHER_POLL_SECONDS = 0.0001
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class NewVersion:
-    """A record's next version: its path, revision and bytes, and the signature of the file it replaces.
-
-    ``sections`` are known of the bytes of our own layout: the journal can then tell what is new from what stays.
-    """
-
-    path: str
-    revision: int
-    data: bytes
-    replaces: Signature | None
-    sections: Sections | None = None
 
 
 @dataclass(eq=False, slots=True)

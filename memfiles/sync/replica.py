@@ -24,6 +24,7 @@ from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.locks import RecordLocks
 from memfiles.storage.quarantine import MergeSide
 from memfiles.storage.repository import RecordRepository
+from memfiles.storage.store import Store
 from memfiles.sync.merge.merge_entries import MarksById, is_same, place_of, placed
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import SyncedRecord, decode_entry_copy, encode_copy
@@ -80,15 +81,15 @@ class Resolution:
 class Replica:
     """The live memory files of one open store and, once given, its entries."""
 
-    def __init__(self, files: RecordRepository[Record], *, now: Callable[[], str]) -> None:
+    def __init__(self, files: RecordRepository[Record], store: Store, *, now: Callable[[], str]) -> None:
         """``now`` gives the time of kept copies."""
-        self._store = files.store
-        self.directory = files.store.directory
+        self._store = store
+        self.directory = store.directory
         self._now = now
         self._files = files
         self._entries: RecordRepository[EntryRecord] | None = None
-        self.listing = RecordListing(files)
-        self._release_forgotten = files.store.scrub
+        self.listing = RecordListing(files, store)
+        self._release_forgotten = store.scrub
         self._turns = self._new_turns()
         renew_in_child(self, Replica._leave_to_parent)
 
@@ -288,10 +289,10 @@ class Replica:
 class RecordListing:
     """The files of all records on disk: their paths and signatures. Entries count once ``has_entries`` is set."""
 
-    def __init__(self, files: RecordRepository[Record]) -> None:
+    def __init__(self, files: RecordRepository[Record], store: Store) -> None:
         self.file_paths = files.paths
         self.has_entries = False
-        self._store = files.store
+        self._store = store
 
     def paths(self) -> list[str]:
         """The paths of all records: memory files, then entries."""

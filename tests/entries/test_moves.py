@@ -75,14 +75,16 @@ def test_a_kill_leaves_it_in_one_place(tmp_path: Path) -> None:
 
 
 def _move_and_die(directory: Path) -> None:
-    commit = Store.commit
+    change = Store.change
 
-    def commit_and_die(self: Store, versions: Any) -> Any:
-        commit(self, versions)
-        os._exit(9)
+    def change_and_die(*args: Any, **options: Any) -> Any:
+        result, written = change(*args, **options)
+        if written:
+            os._exit(9)
+        return result, written
 
     with entries_in(directory, durability="fsync") as entries:
-        Store.commit = commit_and_die  # type: ignore[assignment, method-assign]
+        Store.change = change_and_die  # type: ignore[method-assign]
         entries.update(Visitor(), "where", category="workspace")
 
 

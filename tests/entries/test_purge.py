@@ -20,6 +20,7 @@ from memfiles.index.index import Index
 from memfiles.storage import quarantine
 from memfiles.storage.events import AuditEvent, AuditLog, drop_months
 from memfiles.storage.store import Store
+from memfiles.storage.transaction import Transactions
 from memfiles.workflow.specs import EntriesSpec
 from memfiles.workflow.workflow import Workflow
 from tests.entries.test_forget import FEW, folded, in_a_child
@@ -301,7 +302,7 @@ def test_an_entry_of_a_run_leaves_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "method"),
-    [(Index, "forget"), (quarantine, "remove_if"), (Store, "scrub"), (Forgetter, "complete"), (Store, "commit")],
+    [(Index, "forget"), (quarantine, "remove_if"), (Store, "scrub"), (Forgetter, "complete"), (Transactions, "commit")],
 )
 def test_a_kill_in_the_middle_is_made_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str

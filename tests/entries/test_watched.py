@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -283,11 +283,11 @@ class TellingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def hold(self, paths: Iterable[str]) -> Any:
+    def change(self, *args: Any, **options: Any) -> Any:
         """As of the store, and told before."""
         if threading.current_thread() is not threading.main_thread():
             self.waiting.set()
-        return self._inner.hold(paths)
+        return self._inner.change(*args, **options)
 
 
 def test_a_change_of_ours_that_is_noticed_while_it_is_made_is_told_once(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.records.record import NOBODY
 from memfiles.storage.events import RecordChanged
 from memfiles.storage.store import Durability
-from tests.support.records import declared, wait_until
+from tests.support.records import declared, held, wait_until
 
 
 def test_a_change_under_way_stays_in_its_directory(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_change_under_way_stays_in_its_directory(tmp_path: Path) -> None:
     store = one.store
 
     def change() -> None:
-        with store.hold(["notes.json"]):
+        with held(store, "notes.json"):
             closed_meanwhile()
             outcome.append(live.current("notes.json").content)
 
@@ -119,7 +119,7 @@ def test_a_change_that_waited_for_its_turn_is_not_made_after_the_end(tmp_path: P
             refused.append(error)
 
     waiting = threading.Thread(target=append)
-    with manager.store.hold(["notes.json"]):
+    with held(manager.store, "notes.json"):
         waiting.start()
         wait_until(lambda: "_take" in _running(waiting))
         manager.close()

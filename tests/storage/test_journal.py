@@ -15,12 +15,12 @@ from memfiles.storage import atomic
 from memfiles.storage.journal import FOLDER, FramePosition, Journal
 from memfiles.storage.journal_frames import (
     SECTOR_BYTES,
-    Sections,
     Version,
     must_rewrite,
     read_frames,
     scrub_token_in,
 )
+from memfiles.storage.record_store import Sections
 
 BODY = b'{"content":"x"}\n'
 

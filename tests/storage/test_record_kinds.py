@@ -19,7 +19,8 @@ from memfiles.records.entry_codec import encode_entry
 from memfiles.records.marks import Mark
 from memfiles.records.record import Actor, Change, Record, Stamp, decode, digest, encode, successor
 from memfiles.storage.record_kinds import version_of, version_of_entry
-from memfiles.storage.transaction import NewVersion, groups_of
+from memfiles.storage.record_store import NewVersion
+from memfiles.storage.transaction import groups_of
 from tests.support.records import declared, many_times
 
 AT = "2026-11-21T09:00:00.000Z"

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from memfiles.storage import atomic, quarantine
+from memfiles.storage.record_store import ChangeSet, NewVersion
 from memfiles.storage.store import Store
-from memfiles.storage.transaction import GroupCommit, NewVersion, Request
+from memfiles.storage.transaction import GroupCommit, Request
 from tests.support.records import PATIENCE_SECONDS, wait_until
 
 BY_HAND = b"written by hand\n"
@@ -30,8 +31,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def commit(store: Store, *paths: str) -> None:
     """Commit first versions, as of records that were not there when they were looked for."""
-    with store.hold(paths):
-        store.commit([NewVersion(path, 1, FIRST, None) for path in paths])
+    store.change(paths, lambda _: (None, ChangeSet([NewVersion(path, 1, FIRST, None) for path in paths])))
 
 
 def without_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,20 @@ from memfiles.records.declared_metadata import Metadata, seed
 from memfiles.records.file_changes import Redaction
 from memfiles.records.record import Actor, Record, Stamp
 from memfiles.records.redactions import NONCE_BYTES
+from memfiles.storage.locks import RecordLocks
+from memfiles.storage.store import Store
 from memfiles.workflow.workflow import MemoryFile
 
 SEEDED_AT = "2026-11-21T09:00:00.000Z"
 LATER = "2026-11-21T10:00:00.000Z"
 PATIENCE_SECONDS = 60.0
 _MUCH_BYTES = 16 << 20
+
+
+def held(store: Store, *paths: str) -> AbstractContextManager[None]:
+    """Hold the locks of these records, as another process would."""
+    return RecordLocks(store.descriptor, timeout=PATIENCE_SECONDS).hold(paths)
+
 
 many_times = settings(max_examples=50, deadline=None)
 """How often a test looks for a counterexample; never how fast, on a machine that does other things as well."""

@@ -1,0 +1,153 @@
+"""The record store contract: where records are kept, so that several of them change together or not at all.
+
+Everything above ``storage`` works on this contract; ``store.Store`` keeps it in a directory. The rules it guards: what
+a change returned for is durable; nobody changes a version of a record without having seen it, because a change is
+decided on the versions that it replaces, and decided again if they are others by then; nothing that was changed stays
+unheard of, because the feed tells of it until it was asked; and what was erased is in no place that the store keeps.
+
+A record is bytes at a path, as ``records.keys.is_record_path`` accepts it. The store does not read the bytes. What is
+peculiar to a store (in a directory: hand edits, temp files, journals, the watcher) is not in the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from memfiles.storage.atomic import Signature
+
+T = TypeVar("T")
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class Sections(NamedTuple):
+    """Where the encoded content of a record ends (before its closing quote), and where its history begins."""
+
+    content_end: int
+    history: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """A record's next version: its path, revision and bytes, and the signature of the version it replaces.
+
+    ``replaces`` is as the ``Records`` of this very decision told it; None if there was no record. ``sections`` are
+    known of bytes in our own layout; a store may use them to keep less than the whole, or not.
+    """
+
+    path: str
+    revision: int
+    data: bytes
+    replaces: Signature | None
+    sections: Sections | None = None
+
+
+class ChangeSet(NamedTuple):
+    """What a decision writes: new ``versions``, or the records ``removed``, by path at the versions that they have.
+
+    ``aside`` says, by path, why what is there cannot be used: it goes into quarantine first. If it gets no new version
+    with it, there is no record afterwards.
+    """
+
+    versions: Sequence[NewVersion] = ()
+    removed: Mapping[str, Signature] = _NONE
+    aside: Mapping[str, str] = _NONE
+
+
+NOTHING = ChangeSet()
+
+
+class Changes(NamedTuple):
+    """What changed in a store up to the point ``until``, from which to ask next time.
+
+    ``records`` has the present versions by path, None for a record that is gone; there may be more than what changed.
+    A ``complete`` folder has all its records there: whatever else was known in it is gone. "" is the topmost folder.
+    """
+
+    until: str
+    records: Mapping[str, Signature | None]
+    complete: frozenset[str] = frozenset()
+
+
+class Records(Protocol):
+    """The records as they are, or as a change finds them."""
+
+    def find(self, path: str) -> tuple[bytes, Signature] | None:
+        """The bytes of a record, whole, and the signature of exactly these bytes; None if there is no record.
+
+        ``RecordCorrupt``: what is there is no record's bytes. ``StorageFailed``: it cannot be read at the moment.
+        """
+
+    def signature(self, path: str) -> Signature | None:
+        """The signature of a record's present version, None if there is no record. Cheap: no bytes are read.
+
+        Different versions of a record differ in their signatures, also if their bytes are the same. A store without
+        files gives any three numbers of which this is true, the second being the size in bytes.
+        """
+
+
+class CommitHook(Protocol):
+    """Hears of one change, before and after it is committed, before anyone else changes the records."""
+
+    def before(self, paths: Sequence[str]) -> None:
+        """These records are about to be written or removed. Called again if the change is decided again."""
+
+    def after(self, written: Mapping[str, Signature]) -> None:
+        """The change is durable; these are the signatures of the new versions."""
+
+    def failed(self) -> None:
+        """The change announced last failed, has an unknown outcome, or is decided again."""
+
+
+Decide = Callable[[Records], tuple[T, ChangeSet]]
+
+
+class RecordStore(Records, Protocol):
+    """The records of one memory, held by this process. Threads share it; other processes have their own.
+
+    At a path that no record can have there is none, and to change one there is ``InvalidArgument``: such a path reaches
+    nothing. A store that cannot be used at the moment is ``StorageFailed``.
+    """
+
+    def change(
+        self, paths: Iterable[str], decide: Decide[T], *, hook: CommitHook | None = None
+    ) -> tuple[T, dict[str, Signature]]:
+        """Change some of these records as ``decide`` says; returns its result and the signatures of what it wrote.
+
+        All new versions are there afterwards or none, also if this process or machine dies at any moment;
+        all are durable on return. Records that are removed may go one by one, and one that was removed stays so; such
+        a change has no new versions. What goes into quarantine does so before anything is replaced.
+
+        ``decide`` gets the newest versions of these records that the store knows. If others are found when they are
+        replaced, or a dead process is in the way, it is called again: it asks no model and no network, and what it does
+        may be done twice. It calls no ``change`` of these records. Nothing happens if it raises, which is passed on.
+
+        ``SizeExceeded``: more than can be changed together. ``LockTimeout``: others kept the records.
+        ``StorageFailed``: nothing changed. ``OutcomeUnknown``: the change is visible, but may not survive a power cut,
+        or the answer was lost. ``InvalidArgument``: the store was closed; nothing changed.
+        """
+
+    def changes(self, since: str | None = None) -> Changes:
+        """What was changed after the point ``since``, by any process; everything from the beginning.
+
+        Every change that was acknowledged before the call is told, in this answer or in an earlier one that led to
+        ``since``. A point may be kept and asked from later, by another process too; one that means nothing to this
+        store is the beginning.
+        """
+
+    def wait(self, since: str, *, seconds: float) -> bool:
+        """Wait for news: True soon after something was changed after ``since``, by any process, or perhaps was.
+
+        False if nothing happened in time. News may come late or be lost; only the feed, ``changes``, is relied on.
+        """
+
+    def scrub(self) -> None:
+        """Erase earlier versions: return once no process's part of the store holds what is in no record any more.
+
+        Copies in quarantine are not touched. ``LockTimeout`` if a process does not respond; may be repeated.
+        """
+
+    def close(self) -> None:
+        """Give the store up. Every change is durable already; no change is possible afterwards."""
