@@ -95,7 +95,7 @@ def open(
             sync.start(hydrated=manager.take_hydrated())
             entries.when_opened(lambda _: sync.entries_opened())  # those opened later are fetched at their opening
         if watch:
-            from memfiles.storage.watcher import Watcher  # late: watchdog takes 55 ms to import
+            from memfiles.storage.watcher import Watcher  # late: only who watches needs it
 
             cleanup.callback(Watcher(manager.watched).close)
             if entries.are_needed:

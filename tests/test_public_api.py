@@ -13,7 +13,7 @@ import memfiles
 from memfiles import errors
 
 PUBLIC: list[str] = import_module("memfiles").__all__  # derived, so type checkers do not see it
-HEAVY = ("boto3", "botocore", "click", "filelock", "mcp", "pydantic", "starlette", "watchdog", "yaml")
+HEAVY = ("boto3", "botocore", "click", "filelock", "mcp", "pydantic", "starlette", "yaml")
 
 
 def loaded_by(statement: str) -> list[str]:

@@ -1,63 +1,58 @@
 """Watchers: notice records that a person or another program changes while the process runs.
 
 The rules this file guards: whatever happens to a record, its file is examined soon, and again once things have calmed
-down; nothing that goes wrong here ends the watching; and an event costs as little as possible, because each of our own
-commits causes five. The object given to a ``Watcher`` decides what a change means.
+down; nothing that goes wrong here ends the watching; and our own commits, which cause seven events each, cost little.
+Therefore the system keeps the events until things have calmed down, or half a second if they do not, and they are then
+read at once. The object given to a ``Watcher`` decides what a change means.
 
-Events may be lost (a full queue, a network file system), so every file is also examined now and then, with one stat
-each. Without events from the system, and during a flood of them, that happens every second instead. If there are so
-many files that it takes long, it is done less often, so that it takes a twenty-fifth of the time.
+Events come from inotify, without a library: watchdog wakes three threads for each event and takes 60 us for it, an
+entry of a batch takes 1. Where there is no inotify (macOS), and where the system has no watches left, every file is
+examined every second instead, with one stat each. If there are so many files that it takes long, it is done less often,
+so that it takes a twenty-fifth of the time. As events may be lost (a full queue, a network file system), the same is
+done now and then in any case.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import logging
 import os
-import sys
+import select
+import struct
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from watchdog import events
-from watchdog.observers import Observer
-
-from memfiles.records.keys import RECORD_SUFFIX
+from memfiles.records.keys import TEMP_PREFIX
 from memfiles.storage.atomic import Descriptor
 from memfiles.storage.fork_safety import renew_in_child
 
-if TYPE_CHECKING:
-    from watchdog.observers.api import BaseObserver, ObservedWatch
-
-FLOOD = 200
-"""More events than this within a second are a flood: examining every file now and then is cheaper."""
-
 _CALM_SECONDS = 0.05
+_LONGEST_CALM_SECONDS = 0.5  # while somebody writes without pause
 _UNSAVED_SECONDS = 0.25
 _SWEEP_SECONDS = 30.0
 _SWEEP_WITHOUT_EVENTS_SECONDS = 1.0
 _RAREST_SWEEP_SECONDS = 10.0  # without events
 _SWEEP_SHARE = 25
-# Reading a file causes events too: ask for no more than is needed.
-_EVENTS: list[type[events.FileSystemEvent]] = [
-    events.FileClosedEvent,  # written in place
-    events.FileMovedEvent,  # replaced atomically: one event, whose destination is the record; or moved away
-    events.FileDeletedEvent,
-    events.FileCreatedEvent,  # also: moved in from another folder
-    events.DirCreatedEvent,
-    events.DirMovedEvent,
-    *([] if sys.platform.startswith("linux") else [events.FileModifiedEvent]),  # only Linux tells of closed files
-]
-_LIMITS = (Path("/proc/sys/fs/inotify/max_user_watches"), Path("/proc/sys/user/max_inotify_watches"))
+
+# <sys/inotify.h>
+_CLOSED_AFTER_WRITING, _MOVED_FROM, _MOVED_TO, _CREATED, _DELETED = 0x8, 0x40, 0x80, 0x100, 0x200
+_LOST, _IGNORED, _IS_FOLDER, _ONLY_FOLDERS, _NO_LINKS = 0x4000, 0x8000, 0x40000000, 0x01000000, 0x02000000
+_RARE = _LOST | _IGNORED | _IS_FOLDER
+_CHANGES = _CLOSED_AFTER_WRITING | _MOVED_FROM | _MOVED_TO | _CREATED | _DELETED  # reading a file causes none
+_USED_UP = {
+    errno.ENOSPC: "the watches are used up: fs.inotify.max_user_watches",
+    errno.EMFILE: "the queues for events are used up: fs.inotify.max_user_instances",
+}
+_HEADER = struct.Struct("iIII")  # the watch, what happened, a number that joins two events, the length of the name
+_READ_BYTES = 1 << 20  # all that the system keeps (16,384 events), if names are short
+_HIDDEN = ord(TEMP_PREFIX)
+_DEEPEST = 8  # folders below the folder, more than any record lies
+_libc = ctypes.CDLL(None, use_errno=True)
 _log = logging.getLogger("memfiles")
-# watchdog logs an error if it is stopped while events come in
-logging.getLogger("watchdog.observers.inotify").addFilter(
-    lambda record: "called when the thread is inactive" not in record.getMessage()
-)
-# and warns of a folder that is made while its parent begins to be watched: it is watched once, by the later of two
-warnings.filterwarnings("ignore", "Callback with id .* already exists for watch", RuntimeWarning)
 
 
 class Watched(Protocol):
@@ -86,60 +81,32 @@ class Watcher:
         """Start watching; if the system provides no events, that is logged."""
         self._watched = watched
         self._due: dict[str, float] = {}
-        self._turn = threading.Condition()
-        self._closed = False
-        self._must_sweep = False
+        self._ended = threading.Event()
         self._sweep_took = 0.0
         self._complaints: dict[str, str] = {}
-        self._events = FolderEvents(
-            os.path.realpath(watched.folder()),
-            is_deep=watched.is_deep,
-            expect=self._expect_at,
-            expect_all=self._expect_all,
-            flooded=self._wake,
-        )
-        if not watched.is_deep:  # of 10,000 folders it takes a second, which the thread has
+        self._events = FolderEvents(os.path.realpath(watched.folder()), is_deep=watched.is_deep)
+        if not watched.is_deep:  # of 10,000 folders it takes 0.2 s, which the thread has
             self._events.start()
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
         self._thread.start()
         renew_in_child(self, Watcher._leave_to_parent)
 
-    def expect(self, record: str, *, seconds: float = _CALM_SECONDS) -> None:
-        """Examine a record within ``seconds``; a burst of events leads to one examination."""
-        with self._turn:
-            if record not in self._due:
-                self._due[record] = time.monotonic() + seconds
-                self._turn.notify()
-
     def close(self) -> None:
         """Stop watching. May be called again, and from a callback."""
-        self._closed = True
-        self._wake()
+        self._ended.set()
+        self._events.interrupt()
         if self._thread is not threading.current_thread():
             self._thread.join()
         self._events.close()
 
     def _leave_to_parent(self) -> None:
         """In a forked child, where no thread watches: ``close`` must not wait for one."""
-        self._turn = threading.Condition()
-        self._events.leave_to_parent()
-
-    def _expect_at(self, path: str) -> None:
-        if (record := self._watched.record_at(path)) is not None:
-            self.expect(record)
-
-    def _expect_all(self) -> None:
-        """A whole folder appeared or disappeared."""
-        self._must_sweep = True
-        self._wake()
-
-    def _wake(self) -> None:
-        with self._turn:
-            self._turn.notify()
+        self._ended = threading.Event()
+        self._events.close()  # the child's copy of the descriptor: the queue is the parent's
 
     def _run(self) -> None:
-        while not self._closed:
-            begun, self._must_sweep = time.monotonic(), False
+        while not self._ended.is_set():
+            begun = time.monotonic()
             self._sweep()
             self._sweep_took = time.monotonic() - begun
             self._follow_events()
@@ -162,33 +129,44 @@ class Watcher:
         begun, share = time.monotonic(), _SWEEP_SHARE * self._sweep_took
         pause = min(_RAREST_SWEEP_SECONDS, max(_SWEEP_WITHOUT_EVENTS_SECONDS, share))
         until = begun + (max(_SWEEP_SECONDS, share) if self._events.are_on else pause)
-        while not self._closed and time.monotonic() < until:
-            if self._events.are_flooding:
-                self._events.pause()
-                until = min(until, time.monotonic() + pause)
-            if self._must_sweep:
-                until = min(until, begun + pause)
-            for record in self._wait(until=until):
+        calm, read = _CALM_SECONDS, 0.0
+        while not self._ended.is_set() and (now := time.monotonic()) < until:
+            if self._wait(min([*self._due.values(), until]) - now):
+                is_busy = time.monotonic() - read < calm
+                calm = min(2 * calm, _LONGEST_CALM_SECONDS) if is_busy else _CALM_SECONDS
+                self._ended.wait(calm)
+                self._expect(self._events.read())
+                read = time.monotonic()
+            for record in self._take_due():
                 self._look(record)
-                if self._events.are_lost:
-                    self._must_sweep = True
+            if self._events.are_incomplete:
+                until = min(until, begun + pause)
 
-    def _wait(self, *, until: float) -> list[str]:
-        """Wait for the next due record; returns all that are due, perhaps none."""
-        with self._turn:
-            if not self._closed:
-                self._turn.wait(max(0.0, min([*self._due.values(), until]) - time.monotonic()))
-            now = time.monotonic()
-            due = [record for record, at in self._due.items() if at <= now]
-            for record in due:
-                del self._due[record]
-            return due
+    def _wait(self, seconds: float) -> bool:
+        """Return whether there are events, after so many seconds at the latest."""
+        if self._events.are_on:
+            return self._events.wait(seconds)
+        self._ended.wait(max(0.0, seconds))
+        return False
+
+    def _expect(self, paths: Iterable[str]) -> None:
+        """Have the records at these paths examined."""
+        for path in paths:
+            if (record := self._watched.record_at(path)) is not None:
+                self._due[record] = 0.0
+
+    def _take_due(self) -> list[str]:
+        now = time.monotonic()
+        due = [record for record, at in self._due.items() if at <= now]
+        for record in due:
+            del self._due[record]
+        return due
 
     def _look(self, record: str) -> None:
         """Examine a record; a failure that repeats is logged once."""
         try:
-            if not self._closed and not self._watched.look(record):
-                self.expect(record, seconds=_UNSAVED_SECONDS)
+            if not self._ended.is_set() and not self._watched.look(record):
+                self._due.setdefault(record, time.monotonic() + _UNSAVED_SECONDS)
             self._complaints.pop(record, None)
         except Exception as error:
             self._complain(record, f"a change of {self._watched.what} {record} could not be followed", error)
@@ -199,123 +177,164 @@ class Watcher:
             _log.warning("%s: %s", what, error, exc_info=error)
 
 
-class FolderEvents(events.FileSystemEventHandler):
-    """The system's events for one folder, as far as they name records. They can be paused during a flood."""
+class FolderEvents:
+    """The system's events for one folder, as far as they name records. One thread uses it; any may ``interrupt`` it."""
 
-    def __init__(
-        self,
-        folder: str,
-        *,
-        is_deep: bool = False,
-        expect: Callable[[str], None],
-        expect_all: Callable[[], None],
-        flooded: Callable[[], None],
-    ) -> None:
-        """``folder`` is not a link; ``is_deep``: subfolders count as well.
-
-        ``expect`` is called with the path, relative to the folder, of each file that an event names and that may be a
-        record; ``expect_all`` when a subfolder appeared or disappeared; ``flooded`` when there are too many events.
-        """
+    def __init__(self, folder: str, *, is_deep: bool = False) -> None:
+        """``folder`` is not a link; ``is_deep``: subfolders count as well."""
         self._folder = folder
         self._is_deep = is_deep
-        self._expect = expect
-        self._expect_all = expect_all
-        self._flooded = flooded
-        self._observer: BaseObserver | None = None
-        self._watch: ObservedWatch | None = None
-        self._inode = 0
-        self._opened: Descriptor | None = None  # so that no other folder gets its inode number
-        self._has_failed = self._has_warned = False
-        self._since = time.monotonic()
-        self._count = 0
+        self._queue: Descriptor | None = None
+        self._opened: Descriptor | None = None  # the folder, so that no other gets its inode number
+        self._root = -1  # its watch
+        self._watched: dict[int, str] = {}  # the folders by their watches, relative to the folder, with a slash each
+        self._unwatched = 0
+        self._are_lost = self._has_moved = False
+        self._warned: set[str] = set()
 
     @property
     def are_on(self) -> bool:
         """Whether events are coming in."""
-        return self._watch is not None
+        return self._queue is not None
 
     @property
-    def are_lost(self) -> bool:
-        """Whether the folder that the events come from is no longer the one at its path."""
-        try:
-            return self.are_on and os.stat(self._folder).st_ino != self._inode
-        except OSError:
-            return True
-
-    @property
-    def are_flooding(self) -> bool:
-        """Whether too many events came within the last second."""
-        return self.are_on and self._count >= FLOOD
+    def are_incomplete(self) -> bool:
+        """Whether every file must be examined: events were lost, or the folder or one in it was moved."""
+        return self._has_moved or self._is_broken()
 
     def start(self) -> None:
         """Let events come in. If the system provides none (its watches may be used up), that is logged once."""
-        if self._has_failed:
+        if not hasattr(_libc, "inotify_init1"):
             return
-        try:
-            if self.are_lost:
-                self.pause()  # another folder is there now
-            if not self.are_on:
-                self._schedule()
-        except (OSError, RuntimeError) as error:  # RuntimeError: no thread can be started
-            self._has_failed = True
-            _log.warning("no events for %s (%s): its records are checked every second", self._folder, error)
+        if self._is_broken():
             self.close()
+        self._has_moved = False
+        try:
+            if not self.are_on:
+                self._open()
+        except OSError as error:
+            self.close()
+            why = error.strerror or error
+            self._warn("no events for %s (%s): its records are checked every second", self._folder, why)
 
-    def pause(self) -> None:
-        """Let no events come in until the next ``start``."""
-        if self._observer is not None and self._watch is not None:
-            self._observer.unschedule(self._watch)
-        self._watch = self._opened = None
+    def wait(self, seconds: float) -> bool:
+        """Whether events came in, after so many seconds at the latest."""
+        if (queue := self._queue) is None:
+            return False
+        poll = select.poll()
+        poll.register(queue, select.POLLIN)
+        return bool(poll.poll(max(0.0, 1000 * seconds)))
+
+    def read(self) -> set[str]:
+        """The paths, relative to the folder, of the files that events named since the last call."""
+        found: set[str] = set()
+        data, position = self._read(), 0
+        while position < len(data):
+            watch, what, _, length = _HEADER.unpack_from(data, position)
+            start, position = position + _HEADER.size, position + _HEADER.size + length
+            if what & _RARE:
+                found.update(self._follow(watch, what, data[start:position]))
+            elif data[start] != _HIDDEN and (folder := self._watched.get(watch)) is not None:
+                found.add(folder + _name(data[start:position]))
+        return found
+
+    def interrupt(self) -> None:
+        """End a ``wait`` in another thread: that the folder is no longer watched is an event as well."""
+        if (queue := self._queue) is not None:
+            _libc.inotify_rm_watch(queue, self._root)
 
     def close(self) -> None:
-        """Stop the events and their thread. May be called again."""
-        observer, self._observer, self._watch = self._observer, None, None
-        if observer is not None:
-            observer.stop()
-            observer.join()
-        self._opened = None
+        """Let no events come in until the next ``start``."""
+        self._queue = self._opened = None
+        self._watched, self._unwatched, self._are_lost = {}, 0, False
 
-    def leave_to_parent(self) -> None:
-        """In a forked child: drop the observer, whose threads are missing and whose locks may be held for ever."""
-        self._observer = self._watch = self._opened = None
+    def _is_broken(self) -> bool:
+        """Whether events were lost, or come from a folder that is no longer the one at its path."""
+        if self._are_lost or self._opened is None:
+            return self._are_lost
+        try:
+            return not os.path.samestat(os.stat(self._folder), os.fstat(self._opened))
+        except OSError:
+            return True
 
-    def dispatch(self, event: events.FileSystemEvent) -> None:
-        """Handle one event, in the observer's thread."""
-        if (now := time.monotonic()) - self._since > 1.0:
-            self._since, self._count = now, 0
-        self._count += 1
-        if self._count == FLOOD:
-            self._flooded()
-        if event.is_directory and self._is_deep:
-            self._expect_all()
-        for path in (event.src_path, event.dest_path):
-            name = os.fsdecode(path)
-            if name.endswith(RECORD_SUFFIX):
-                self._expect(name[len(self._folder) + 1 :])
-
-    def _schedule(self) -> None:
-        if self._observer is None:
-            self._observer = Observer()
-            self._observer.start()
-        self._count = 0
+    def _open(self) -> None:
         self._opened = Descriptor.of_directory(self._folder)
-        self._inode = os.fstat(self._opened).st_ino
-        self._watch = self._observer.schedule(self, self._folder, recursive=self._is_deep, event_filter=_EVENTS)
-        if self._is_deep and not self._has_warned:
-            self._has_warned = _warn_of_limits(self._folder)
+        queue = Descriptor(_checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)))
+        self._root = self._watch(queue, "")
+        self._queue = queue
+        for _ in self._below(queue, "") if self._is_deep else ():
+            pass
+        if self._unwatched:
+            number = len(self._watched)
+            self._warn(
+                "%s has %d folders, and the system has watches for %d of them (fs.inotify.max_user_watches): changes "
+                "by hand in the others are noticed within %.0f seconds or at the user's next session, not at once",
+                self._folder, number + self._unwatched, number, _SWEEP_SECONDS,
+            )  # fmt: skip
+
+    def _watch(self, queue: int, folder: str) -> int:
+        path = os.fsencode(f"{self._folder}/{folder}")
+        watch = _checked(_libc.inotify_add_watch(queue, path, _CHANGES | _ONLY_FOLDERS | _NO_LINKS))
+        self._watched[watch] = folder
+        return watch
+
+    def _below(self, queue: int, folder: str) -> Iterator[str]:
+        """Watch the folders in a folder; the files in it and in them."""
+        if folder.count("/") > _DEEPEST:
+            return
+        try:
+            with os.scandir(f"{self._folder}/{folder}") as found:
+                names = [(each.name, each.is_dir(follow_symlinks=False)) for each in found]
+        except OSError:  # it is gone, or may not be read
+            return
+        for name, is_folder in names:
+            if is_folder:
+                yield from self._enter(queue, f"{folder}{name}/")
+            else:
+                yield folder + name
+
+    def _enter(self, queue: int, folder: str) -> Iterator[str]:
+        """Watch a folder and those in it; the files in all of them."""
+        try:
+            self._watch(queue, folder)
+        except OSError as error:
+            self._unwatched += error.errno == errno.ENOSPC
+        yield from self._below(queue, folder)
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._queue, _READ_BYTES) if self._queue is not None else b""
+        except BlockingIOError:
+            return b""
+
+    def _follow(self, watch: int, what: int, name: bytes) -> Iterable[str]:
+        """Watch a folder that is new here, and no longer one that went; the files in it."""
+        if what & (_LOST | _IGNORED):
+            self._watched.pop(watch, None)
+            self._are_lost = self._are_lost or watch in (-1, self._root)
+        elif self._is_deep and self._queue is not None and (folder := self._watched.get(watch)) is not None:
+            path = f"{folder}{_name(name)}/"
+            self._has_moved = self._has_moved or bool(what & (_MOVED_FROM | _MOVED_TO))  # with the files in it
+            if what & (_CREATED | _MOVED_TO):
+                return self._enter(self._queue, path)
+            if what & _MOVED_FROM:
+                for each in [each for each, of in self._watched.items() if of.startswith(path)]:
+                    _libc.inotify_rm_watch(self._queue, each)
+                    del self._watched[each]
+        return ()
+
+    def _warn(self, message: str, *details: object) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            _log.warning(message, *details)
 
 
-def _warn_of_limits(folder: str) -> bool:
-    """Log a warning if there are more folders below than the system watches: watchdog leaves out the others silently.
+def _name(padded: bytes) -> str:
+    return os.fsdecode(padded.rstrip(b"\0"))
 
-    Other programs use watches too, so there may be fewer left than assumed here.
-    """
-    limits = [int(path.read_text()) for path in _LIMITS if path.exists()]
-    found = sum(1 for _ in os.walk(folder)) if limits else 0
-    if is_over := bool(limits) and found > min(limits):
-        _log.warning(
-            "%s has %d folders, and the system watches at most %d (fs.inotify.max_user_watches): changes by hand in "
-            "the others are noticed within %.0f seconds or at the user's next session, not at once",
-            folder, found, min(limits), _SWEEP_SECONDS,
-        )  # fmt: skip
-    return is_over
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, _USED_UP.get(number) or os.strerror(number))
+    return result

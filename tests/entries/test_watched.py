@@ -147,6 +147,19 @@ def test_a_folder_that_is_moved_in_is_looked_at_as_a_whole(desk: Desk, tmp_path:
     wait_until(lambda: desk.entries.search(Visitor("newcomer"), "heaven").matches)
 
 
+def test_a_folder_that_is_moved_away_and_back_is_followed(desk: Desk, tmp_path: Path) -> None:
+    """Its entries are gone and come back, and it is watched again."""
+    folder = desk.path().parent
+    folder.rename(tmp_path / "away")
+    wait_until(lambda: not desk.found("azure"), seconds=15)  # before the next sweep is due
+    (tmp_path / "away").rename(folder)
+    wait_until(lambda: desk.found("azure"), seconds=15)
+    rewrite(desk.path(), content="crimson dusk")
+    wait_until(lambda: desk.summary()[-1] == ("color", 2, "external", "external"), seconds=15)
+
+    assert [("color", "crimson dusk")] == desk.found("crimson")
+
+
 def put_fifo(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)

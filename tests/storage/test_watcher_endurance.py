@@ -23,7 +23,7 @@ from memfiles.storage.watcher import FolderEvents, Watcher
 from tests.support.records import declared, rewrite, wait_until
 
 FILES = [declared("notes", content="# Notes\n", cap=1000), declared("plan")]
-FLOOD = 200
+BURST = 500
 
 
 @pytest.fixture
@@ -146,41 +146,38 @@ def test_only_a_restored_manager_can_be_watched(tmp_path: Path) -> None:
         Watcher(MemoryManager(tmp_path / "new").watched)
 
 
-def test_where_the_system_gives_no_events_every_file_is_looked_at(
-    manager: MemoryManager, path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its watches may be used up, which is no reason not to start: one warning, and a look every second."""
-
-    def none_left(*_: object, **__: object) -> None:
-        raise OSError(28, "inotify watch limit reached")
-
-    monkeypatch.setattr("watchdog.observers.api.BaseObserver.schedule", none_left)
-    told: list[RecordChanged] = []
+NO_WATCHES = """
+import logging, sys
+from pathlib import Path
+from memfiles.files.manager import MemoryManager
+from memfiles.storage.watcher import Watcher
+from tests.support.records import declared, rewrite, wait_until
+logging.basicConfig()
+told = []
+with MemoryManager(sys.argv[1], durability="os") as manager:
+    manager.restore([declared("notes")])
     manager.subscribe(told.append)
-    with caplog.at_level(logging.WARNING, logger="memfiles"):
-        watcher = Watcher(manager.watched)
-    rewrite(path, content="changed")
-    wait_until(lambda: told)
+    watcher = Watcher(manager.watched)
+    for number in (1, 2):
+        rewrite(Path(sys.argv[1]) / "notes.json", content=f"{number}")
+        wait_until(lambda: len(told) == number)
     watcher.close()
-
-    assert ["external"] == [event.origin for event in told]
-    assert 1 == caplog.text.count("inotify watch limit reached): its records are checked every second")
-
+assert {"external"} == {event.origin for event in told}
+"""
 
 FEW_WATCHES = """
 import logging, sys
 from pathlib import Path
 from memfiles.storage.watcher import FolderEvents
-from tests.support.records import wait_until
 logging.basicConfig()
-folder, found = Path(sys.argv[1]), []
+folder = Path(sys.argv[1])
 for number in range(60):
     (folder / str(number)).mkdir()
-events = FolderEvents(str(folder), is_deep=True, expect=found.append, expect_all=lambda: None, flooded=lambda: None)
+events = FolderEvents(str(folder), is_deep=True)
 events.start()
 for number in range(60):
     (folder / f"{number}/a.json").write_text("{}")
-wait_until(lambda: found)
+assert len(events.read()) == 39
 events.close()
 """
 
@@ -189,50 +186,82 @@ events.close()
     which("unshare") is None or subprocess.run(["unshare", "-Ur", "true"], check=False).returncode != 0,
     reason="needs user namespaces, in which the system's limit can be lowered",
 )
-def test_more_folders_than_the_system_watches_are_told_of(tmp_path: Path) -> None:
-    """It is no failure: the others are examined now and then."""
-    limited = 'echo 40 > /proc/sys/user/max_inotify_watches && exec "$0" "$@"'
-    program = [sys.executable, "-c", FEW_WATCHES, str(tmp_path)]
-    ran = subprocess.run(["unshare", "-Ur", "sh", "-c", limited, *program], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("program", "limit", "warning"),
+    [
+        (NO_WATCHES, "max_inotify_watches", "max_user_watches): its records are checked every second"),
+        (NO_WATCHES, "max_inotify_instances", "max_user_instances): its records are checked every second"),
+        (FEW_WATCHES, "max_inotify_watches", "has 61 folders, and the system has watches for 40 of them"),
+    ],
+    ids=["no watches", "no queue", "few watches"],
+)
+def test_where_the_system_gives_too_few_watches_files_are_looked_at(
+    tmp_path: Path, program: str, limit: str, warning: str
+) -> None:
+    """They may be used up, which is no reason not to start: one warning, and a look every second or now and then."""
+    most = 40 if program is FEW_WATCHES else 0
+    limited = f'echo {most} > /proc/sys/user/{limit} && exec "$0" "$@"'
+    command = ["unshare", "-Ur", "sh", "-c", limited, sys.executable, "-c", program, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert (0, 1) == (ran.returncode, ran.stderr.count("has 61 folders, and the system watches at most 40")), ran.stderr
+    assert (0, 1) == (ran.returncode, ran.stderr.count(warning)), ran.stderr
 
 
-def test_a_flood_of_events_is_told_once(tmp_path: Path) -> None:
-    """They are then paused: looking at every file now and then is cheaper. Afterwards they come again."""
-    expected, floods = list[str](), list[str]()
-    events = FolderEvents(
-        str(tmp_path), expect=expected.append, expect_all=lambda: None, flooded=lambda: floods.append("flood")
-    )
+def test_our_own_changes_hardly_wake_the_watching(manager: MemoryManager, told: list[RecordChanged]) -> None:
+    """The system keeps the events of a burst: hundreds of commits send no thread to sleep more than some ten times."""
+    before = _times_woken()
+    for number in range(BURST):
+        manager.replace("plan", f"{number}")
+    woken = _times_woken() - before
+
+    assert BURST == len(told)
+    assert woken < BURST / 10
+
+
+def _times_woken() -> int:
+    """How often the threads of this process but the main one went to sleep so far."""
+    others = [path for path in Path("/proc/self/task").iterdir() if path.name != str(os.getpid())]
+    lines = [line for path in others for line in (path / "status").read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
+def test_more_events_than_the_system_keeps_are_made_up_for(tmp_path: Path) -> None:
+    """The folder has to be examined as a whole then, and is watched again, with the folders in it."""
+    events = FolderEvents(str(tmp_path), is_deep=True)
     events.start()
-    for number in range(FLOOD):
-        (tmp_path / f"{number}.txt").write_text("x")
-    wait_until(lambda: events.are_flooding)
-    events.pause()
-    (tmp_path / "unseen.json").write_text("x")
-    paused = (events.are_on, events.are_flooding)
+    kept = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    names = [tmp_path / "a", tmp_path / "b"]
+    names[0].touch()
+    for number in range(kept // 2 + 1):
+        names[number % 2].rename(names[not number % 2])  # two events
+    (tmp_path / "late").mkdir()
+    while events.wait(0):
+        events.read()
+    lost = events.are_incomplete
     events.start()
-    (tmp_path / "seen.json").write_text("x")
-    wait_until(lambda: expected)
-    resumed = (events.are_on, events.are_flooding)
+    (tmp_path / "late" / "a.json").write_text("x")
+    found = events.read()
+    after = events.are_incomplete
     events.close()
 
-    assert (["flood"], {"seen.json"}) == (floods, set(expected))
-    assert ((False, False), (True, False), False) == (paused, resumed, events.are_on)
+    assert (True, {"late/a.json"}, False) == (lost, found, after)
 
 
-def test_while_we_write_a_lot_ourselves_others_are_noticed_all_the_same(
+def test_while_we_write_without_pause_others_are_noticed_all_the_same(
     manager: MemoryManager, told: list[RecordChanged], path: Path
 ) -> None:
-    """A second later at most; and our own changes are told once."""
-    for number in range(FLOOD):
-        manager.append("plan", f"{number}\n")
-        if number == FLOOD // 2:
+    """Not only once we stop; and our own changes are told once."""
+    written, noticed = 0, threading.Event()
+    manager.subscribe(lambda event: noticed.set() if event.origin == "external" else None)
+    while not noticed.is_set():
+        assert written < 200_000
+        manager.replace("plan", f"{written}")
+        written += 1
+        if written == BURST:
             rewrite(path, content="changed")
-    wait_until(lambda: len(told) == FLOOD + 1)
 
     assert ["notes"] == [event.uid for event in told if event.origin == "external"]
-    assert FLOOD == sum(event.origin == "local" for event in told)
+    assert written == sum(event.origin == "local" for event in told)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -240,12 +269,10 @@ def test_while_we_write_a_lot_ourselves_others_are_noticed_all_the_same(
 def test_a_child_can_close_although_an_event_was_under_way(manager: MemoryManager) -> None:
     """Locks that the watching threads held at the fork do not hang the child."""
     watcher = Watcher(manager.watched)
-    observer = watcher._events._observer
-    assert observer is not None
     held, forked = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with observer._lock, watcher._turn:
+        with watcher._ended._cond:  # type: ignore[attr-defined]
             held.set()
             assert forked.wait(60)
 
