@@ -32,8 +32,11 @@ sweeps: $(INSTALLED) tools  ## Kills, power cuts and faults at every system call
 	MEMFILES_SCRIPTS=6700 MEMFILES_KILLED_SCRIPTS=500 $(BIN)/pytest tests/model
 	MEMFILES_WORLDS=5000 $(BIN)/pytest tests/surfaces/test_noninterference.py
 
-bench: $(INSTALLED)  ## Print the figures of tests/benchmarks; they need a quiet machine.
-	$(BIN)/pytest -s -o python_files='bench_*.py' tests/benchmarks
+# 100,000 entries and the images of file systems take minutes and some GB. MEMFILES_BENCH_ENTRIES=1000,10000 and
+# MEMFILES_BENCH_ROUNDS=40 make it shorter.
+bench: $(INSTALLED) tools  ## Print the figures of tests/benchmarks, write docs/measurements; they need a quiet machine.
+	$(BIN)/python -m pip install --quiet --group bench || echo "not installed, so not measured: the group bench"
+	MEMFILES_BENCH_PAGES=1 $(BIN)/pytest -s -o python_files='bench_*.py' tests/benchmarks
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv --clear .venv

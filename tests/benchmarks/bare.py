@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 
 def replace_durably(path: Path, data: bytes) -> None:
@@ -34,6 +34,21 @@ def paired(one: Callable[[], object], other: Callable[[], object], *, rounds: in
     """The median seconds of two operations run in turns, and the median of their ratios (one / other)."""
     pairs = [(seconds(one), seconds(other)) for _ in range(rounds)]
     return median(a for a, _ in pairs), median(b for _, b in pairs), median(a / b for a, b in pairs)
+
+
+def in_turns(operations: Mapping[str, Callable[[int], object]], *, rounds: int) -> dict[str, list[float]]:
+    """The seconds of each operation in each round; they run in turns, and each round begins with another one."""
+    names, taken = list(operations), {name: [0.0] * rounds for name in operations}
+    for turn in range(rounds):
+        for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
+            taken[name][turn] = seconds(lambda: operations[name](turn))
+    return taken
+
+
+def ratios(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
+    """The lower quartile, the median and the upper quartile of what one took against the other in the same round."""
+    lower, middle, upper = quantiles([one / other for one, other in zip(ones, others, strict=True)], n=4)
+    return lower, middle, upper
 
 
 def rate_of_threads(count: int, work: Callable[[int], object], *, each: int) -> float:

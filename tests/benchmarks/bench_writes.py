@@ -1,159 +1,313 @@
-"""Durable writes against F, the bare temp + fsync + rename + directory fsync of the same bytes in the same run."""
+"""Durable writes against F, the bare temp + fsync + rename + directory fsync of the same bytes in the same run.
+
+On an image of ext4 with a journal, as users have it, and on the root; with the defaults of ``memfiles.open``, with the
+manager alone, and next to what people use instead. ``MEMFILES_BENCH_ROUNDS`` is how often each write is repeated.
+``MEMFILES_BENCH_PAGES=1`` writes the figures to ``docs/measurements/writes.md``.
+"""
 
 from __future__ import annotations
 
-import sqlite3
+import os
+import random
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
 from pathlib import Path
 from shutil import which
-from statistics import median
+from statistics import median, quantiles
 
 import pytest
 
-from memfiles import MemoryFile, MemoryManager
-from tests.benchmarks.bare import paired, rate_of_threads, replace_durably, seconds, show
+from memfiles import MemoryManager
+from tests.benchmarks import page, writers
+from tests.benchmarks.bare import in_turns, rate_of_threads, ratios, replace_durably, seconds
+from tests.benchmarks.grounds import Ground, grounds
+from tests.benchmarks.language import contents
+from tests.benchmarks.page import Figure, at_least, at_most
+from tests.benchmarks.writers import DEFAULTS, LINE, NOTE_REPLACED, PARTS, TOOL, WRITERS, Append, Writer, note_of
+from tests.support import ROOT
 
-CAP = 4 * 1024 * 1024
-LINE = "- a line that an agent would append to its notes\n"
-COUNTED_APPENDS = 200
-
-
-def declared(count: int, size: int) -> list[MemoryFile]:
-    content = (LINE * (size // len(LINE) + 1))[:size]
-    return [
-        MemoryFile(uid=f"file-{n}", name=f"file-{n}", description="notes", max_size_bytes=CAP, content=content)
-        for n in range(count)
-    ]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    (tmp_path / "bare").mkdir()
-    return tmp_path
-
-
-def opened(place: Path, files: list[MemoryFile]) -> Iterator[MemoryManager]:
-    with MemoryManager(place / "memory") as manager:
-        manager.restore(files)
-        manager.append(files[0].uid, LINE)
-        yield manager
+ROUNDS = int(os.environ.get("MEMFILES_BENCH_ROUNDS", "400"))
+APPEND_GOALS = {2: 0.42, 16: 0.5, 64: 0.6}  # of F, by KB of the note
+IN_A_ROW = 40  # appends to a note, around its size; then the next note
+FEW = 20  # appends, after which the journal has its place on the disk
+THREADS = 8
+BATCHES = 5
+SYNCS = "fsync,fdatasync,syncfs,sync,sync_file_range,msync"
+INTRO = """\
+F is the usual way to replace a file durably: write a temporary file, fsync it, rename it, fsync the directory. It
+writes the bytes of the record and runs in turns with what is measured. A figure is the median of the ratios within a
+round, with the middle half of them in brackets; {rounds} rounds. A note is a memory file with a full history of 100
+changes. It gets lines of 49 bytes and has the named size halfway. "With the defaults" is `memory.manager` of
+`memfiles.open(workflow)` with nothing set: watched, with an audit, durability fsync. "The manager alone" has neither
+watcher nor audit. CPU is the processor's time of the whole process, so the watcher's threads are in it."""
 
 
-@pytest.mark.parametrize("size", [1024, 4096, 16384, 65536])
-def test_append(place: Path, size: int) -> None:
-    """One append to one file."""
-    for manager in opened(place, declared(1, size)):
-        data = (place / "memory/file-0.json").read_bytes()
-        one, bare, ratio = paired(
-            lambda: manager.append("file-0", LINE),
-            lambda: replace_durably(place / "bare/file", data),
-            rounds=300,
+def test_writes(tmp_path: Path) -> None:
+    """Every write on both grounds, printed, and written to the page."""
+    parts: dict[str, list[Figure]] = {}
+    with grounds(tmp_path) as (found, lacking):
+        for ground in found:
+            title = f"On {ground.name} ({ground.file_system})" if ground.disk else f"On the root ({ground.file_system})"
+            print(f"\n  {title}")
+            parts[title] = [figure.printed() for figure in figures(ground.folder / "writes", ground, rounds=ROUNDS)]
+            print(f"\n  Next to others, on {ground.name}")
+            beside = beside_others(ground.folder / "beside", WRITERS, rounds=ROUNDS)
+            parts[f"Next to others, on {ground.name}"] = [figure.printed() for figure in beside]
+    print(f"  {lacking}")
+    intro = "\n\n".join(filter(None, [INTRO.format(rounds=ROUNDS), lacking]))
+    page.write("writes", page.rendered("Durable writes", intro, parts))
+
+
+def figures(folder: Path, ground: Ground, *, rounds: int) -> Iterator[Figure]:
+    """Every figure of memfiles alone on one ground."""
+    for kilobytes, goal in APPEND_GOALS.items():
+        yield from _appends(folder / f"append-{kilobytes}", kilobytes, goal=goal, rounds=rounds)
+    yield from _flushes(folder / "flushes", rounds=rounds)
+    if ground.disk is not None:
+        yield from _bytes_written(folder / "bytes", ground, rounds=rounds)
+    yield from _edits(folder / "edit", rounds=rounds)
+    yield from _saves(folder / "save", rounds=rounds)
+    for kilobytes in (2, 16):
+        yield from _threads(folder / f"threads-{kilobytes}", kilobytes, rounds=rounds)
+    yield from _many(folder / "many", rounds=rounds)
+    yield from _reads(folder / "read")
+
+
+def against_f(what: str, ours: Sequence[float], bare: Sequence[float], goal: float | None = None) -> Figure:
+    """A ratio to F, with its middle half and the times."""
+    low, middle, high = ratios(ours, bare)
+    shown = f"{middle:.2f} F [{low:.2f} to {high:.2f}]: {median(ours) * 1e6:.0f} us, F {median(bare) * 1e6:.0f} us"
+    return Figure(what, shown) if goal is None else at_most(what, middle, goal, shown=shown, unit=" F")
+
+
+def notes_for(kilobytes: float, rounds: int) -> list[str]:
+    """So many notes that each gets at most ``IN_A_ROW`` lines, halfway through which it has its size."""
+    grown = min(IN_A_ROW, rounds) * len(LINE)
+    return [note_of(int(kilobytes * 1024) - grown // 2)] * -(-rounds // IN_A_ROW)
+
+
+def appended(folder: Path, kilobytes: float, names: Sequence[str], *, rounds: int) -> dict[str, list[float]]:
+    """The seconds of each writer's appends, and of "F", which replaces the record of the manager alone."""
+    notes, ways = notes_for(kilobytes, rounds), dict[str, Append]()
+    folder.mkdir(parents=True)
+    with ExitStack() as stack:
+        for number, name in enumerate(names):
+            ways[name] = stack.enter_context(WRITERS[name].opened(folder / str(number), notes))
+        with writers.managed(folder / "record", notes[:1]):
+            data = (folder / "record/note-0.json").read_bytes()
+        ways["F"] = lambda _: replace_durably(folder / "bare", data)
+        return in_turns({name: partial(_next_line, way) for name, way in ways.items()}, rounds=rounds)
+
+
+def _next_line(append: Append, turn: int) -> None:
+    append(turn // IN_A_ROW)
+
+
+def _appends(folder: Path, kilobytes: int, *, goal: float, rounds: int) -> Iterator[Figure]:
+    taken = appended(folder / "turns", kilobytes, [DEFAULTS, PARTS, TOOL, NOTE_REPLACED], rounds=rounds)
+    what = f"append, {kilobytes} KB"
+    yield against_f(f"{what}, with the defaults", taken[DEFAULTS], taken["F"], goal)
+    yield against_f(f"{what}, the manager alone", taken[PARTS], taken["F"])
+    yield against_f(f"{what}, as a tool call of a session", taken[TOOL], taken["F"])
+    yield against_f(f"{what}, F of the text alone", taken[NOTE_REPLACED], taken["F"])
+    yield _busy(folder / "busy", kilobytes, what)
+
+
+def _busy(folder: Path, kilobytes: int, what: str) -> Figure:
+    """The processor's time for appends with the defaults, against those of the manager alone, by turns."""
+    notes, taken = notes_for(kilobytes, 2 * BATCHES * IN_A_ROW), dict[str, list[float]]()
+    with WRITERS[DEFAULTS].opened(folder / "0", notes) as ours, WRITERS[PARTS].opened(folder / "1", notes) as parts:
+        for name, append in ((DEFAULTS, ours), (PARTS, parts)) * BATCHES:
+            number, begun = len(taken.get(name, ())), time.process_time()
+            for _ in range(IN_A_ROW):
+                append(number)
+            taken.setdefault(name, []).append((time.process_time() - begun) / IN_A_ROW)
+    _, middle, _ = ratios(taken[DEFAULTS], taken[PARTS])
+    shown = f"{middle:.2f} times: {median(taken[DEFAULTS]) * 1e6:.0f} us, {median(taken[PARTS]) * 1e6:.0f} us"
+    return at_most(f"{what}, CPU with the defaults against the manager alone", middle, 1.1, shown=shown)
+
+
+def _flushes(folder: Path, *, rounds: int) -> Iterator[Figure]:
+    for name, what in ((DEFAULTS, "with the defaults"), (PARTS, "the manager alone")):
+        each = flushes_of(name, folder / what.replace(" ", "-"), rounds)
+        if each is None:
+            yield Figure(f"flushes an append, {what}", "not measured: needs strace")
+        else:
+            yield at_most(f"flushes an append, {what}", each, 1.1, shown=f"{each:.2f} (F has 2)")
+
+
+def flushes_of(name: str, folder: Path, changes: int) -> float | None:
+    """The flushes of a whole process for each append, counted by the system: the later write-back is in it."""
+    if which("strace") is None:
+        return None
+    folder.mkdir(parents=True)
+    counted = []
+    for appends in (0, changes):
+        trace = folder / f"trace-{appends}"
+        command = ["strace", "-f", "-qq", "-e", f"trace={SYNCS}", "-o", str(trace), sys.executable, "-m"]
+        arguments = [writers.__name__, name, str(folder / str(appends)), str(appends)]
+        subprocess.run([*command, *arguments], check=True, cwd=ROOT)
+        counted.append(sum("(" in line for line in trace.read_text().splitlines()))
+    return (counted[1] - counted[0]) / changes
+
+
+def _bytes_written(folder: Path, ground: Ground, *, rounds: int) -> Iterator[Figure]:
+    """Counted by the device until the memory is closed, all is written back, and the file system's journal is empty."""
+    notes, appended = notes_for(2, rounds), rounds * len(LINE)
+
+    def written(name: str, appends: int, after_each: Callable[[], None] = lambda: None) -> tuple[int, int]:
+        with WRITERS[DEFAULTS].opened(folder / name, notes):
+            pass
+        bytes_before, flushes_before = ground.settled()
+        with WRITERS[DEFAULTS].opened(folder / name, notes) as append:
+            for turn in range(appends):
+                append(turn * rounds // max(appends, 1) // IN_A_ROW)
+                after_each()
+        bytes_after, flushes_after = ground.settled()
+        return bytes_after - bytes_before, flushes_after - flushes_before
+
+    idle, few = written("idle", 0)[0], written("few", FEW)[0]
+    total, flushes = written("many", rounds)
+    apart, flushes_apart = written("apart", rounds, ground_flush(ground))
+    what = "bytes on the device for a byte appended to a 2 KB note"
+    each = (total - idle) / appended
+    shown = f"{each:.0f}; {flushes / rounds:.1f} flushes of the device an append"
+    yield at_most(f"{what}, {rounds} appends of a process", each, 60, shown=shown)
+    later = (total - few) / (appended - FEW * len(LINE))
+    yield Figure(f"{what}, those after the first {FEW}", f"{later:.0f}")
+    shown = f"{(apart - idle) / appended:.0f}; {flushes_apart / rounds:.1f} flushes of the device an append"
+    yield Figure(f"{what}, everything written back after each append", shown)
+    shown = f"{idle / 1024:.0f} KiB, {(few - idle) / 1024:,.0f} KiB more with {FEW} appends"
+    yield Figure("written to the device by opening and closing a memory", shown)
+
+
+def ground_flush(ground: Ground) -> Callable[[], None]:
+    """What has everything written back."""
+    assert ground.disk is not None
+    return ground.disk.flush
+
+
+def _edits(folder: Path, *, rounds: int) -> Iterator[Figure]:
+    notes = notes_for(2, rounds)
+    with writers.opened(folder, notes) as memory:
+        for number in range(len(notes)):
+            memory.manager.append(f"note-{number}", "Bob is on plan 0.\n")
+        data = (folder / ".memory/note-0.json").read_bytes()
+        said = [0] * len(notes)
+
+        def edit(turn: int) -> None:
+            number = turn // IN_A_ROW
+            before, said[number] = said[number], said[number] + 1
+            memory.manager.edit(f"note-{number}", f"on plan {before}.", f"on plan {said[number]}.")
+
+        taken = in_turns({"edit": edit, "F": lambda _: replace_durably(folder / "bare", data)}, rounds=rounds)
+    yield against_f("edit, 2 KB, with the defaults", taken["edit"], taken["F"], 0.6)
+
+
+def _saves(folder: Path, *, rounds: int) -> Iterator[Figure]:
+    texts, new = contents(random.Random(1), 1_000), count()
+    with writers.opened(folder, []) as memory:
+        session = memory.session("assistant", run="bench")
+        memory.entries.save_many(session, [{"key": f"note-{n}", "content": text} for n, text in enumerate(texts)])
+        data = next((folder / ".memory/entries/assistant").glob("*.json")).read_bytes()
+
+        def save(key: str) -> None:
+            memory.entries.save(session, key, texts[next(new) % len(texts)])
+
+        ways: dict[str, Callable[[int], object]] = {
+            "new": lambda turn: save(f"new-{turn}"),
+            "known": lambda turn: save(f"note-{turn % len(texts)}"),
+            "F": lambda _: replace_durably(folder / "bare", data),
+        }
+        taken = in_turns(ways, rounds=rounds)
+        yield against_f("save of an entry under a known key, of 1,000", taken["known"], taken["F"], 0.7)
+        yield against_f("save of an entry under a new key", taken["new"], taken["F"], 0.7)
+        drafts = [{"key": f"batch-{n}", "content": texts[n % len(texts)]} for n in range(25 * rounds)]
+        busy, wall = time.process_time(), time.perf_counter()
+        memory.entries.save_many(session, drafts)
+    busy, wall = time.process_time() - busy, time.perf_counter() - wall
+    shown = f"{busy / len(drafts) * 1e6:.0f} us of CPU, {wall / len(drafts) * 1e6:.0f} us by the clock"
+    what = f"save_many of {len(drafts):,} entries, each, with the close"
+    yield at_most(what, busy / len(drafts) * 1e6, 100, shown=shown, unit=" us of CPU")
+
+
+def _threads(folder: Path, kilobytes: int, *, rounds: int) -> Iterator[Figure]:
+    each, notes = max(rounds // 8, 1), [note_of(kilobytes * 1024)] * THREADS
+    with writers.opened(folder / "0", notes) as memory, writers.managed(folder / "1", notes) as manager:
+        data = (folder / "1/note-0.json").read_bytes()
+        ways: dict[str, Callable[[int], object]] = {
+            "F": lambda n: replace_durably(folder / f"bare-{n}", data),
+            "with the defaults": lambda n: memory.manager.append(f"note-{n}", LINE),
+            "the manager alone": lambda n: manager.append(f"note-{n}", LINE),
+        }
+        rates: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(BATCHES):
+            for name, work in ways.items():
+                rates[name].append(rate_of_threads(THREADS, work, each=each))
+    for name in list(ways)[1:]:
+        low, middle, high = ratios(rates[name], rates["F"])
+        shown = (
+            f"{middle:.2f} times [{low:.2f} to {high:.2f}]: {median(rates[name]):.0f}/s, F {median(rates['F']):.0f}/s"
         )
-        show(f"append, {size // 1024} KiB", f"{one * 1e6:.0f} us, F {bare * 1e6:.0f} us: {ratio:.2f} F", "goal 0.90 F")
+        what = f"eight threads on eight notes of {kilobytes} KB, against F with eight threads, {name}"
+        yield at_least(what, middle, 1.2, shown=shown, unit=" times") if "defaults" in name else Figure(what, shown)
 
 
-@pytest.mark.parametrize("size", [1024, 16384, 65536])
-def test_eight_threads(place: Path, size: int) -> None:
-    """Eight threads, each on a file of its own."""
-    files = declared(8, size)
-    for manager in opened(place, files):
-        data = (place / "memory/file-0.json").read_bytes()
-        ratios, rates = [], []
-        for _ in range(5):
-            bare = rate_of_threads(8, lambda n: replace_durably(place / f"bare/{n}", data), each=50)
-            ours = rate_of_threads(8, lambda n: manager.append(files[n].uid, LINE), each=100)
-            rates.append((ours, bare))
-            ratios.append(ours / bare)
-        ours, bare = median(a for a, _ in rates), median(b for _, b in rates)
-        show(
-            f"eight threads, {size // 1024} KiB",
-            f"{ours:.0f}/s, F {bare:.0f}/s: {median(ratios):.2f} times",
-            "goal 2.5",
+def _many(folder: Path, *, rounds: int) -> Iterator[Figure]:
+    notes = [note_of(1024)] * (5 * rounds // 2)
+    with writers.opened(folder, notes) as memory:
+        appends = [(f"note-{number}", LINE) for number in range(len(notes))]
+        data = (folder / ".memory/note-0.json").read_bytes()
+        bare = median(seconds(lambda: replace_durably(folder / "bare", data)) for _ in range(rounds))
+        busy, wall = [], []
+        for _ in range(BATCHES):
+            begun = time.process_time()
+            wall.append(seconds(lambda: _many_at_once(memory.manager, appends)) / len(notes))
+            busy.append((time.process_time() - begun) / len(notes))
+    low, middle, high = quantiles(busy, n=4)
+    shown = (
+        f"{middle * 1e6:.0f} us of CPU [{low * 1e6:.0f} to {high * 1e6:.0f}], {median(wall) / bare:.2f} F by the clock"
+    )
+    what = f"append_many to {len(notes):,} notes of 1 KB, each, with the checkpoint"
+    yield at_most(what, middle * 1e6, 80, shown=shown, unit=" us of CPU")
+
+
+def _many_at_once(manager: MemoryManager, appends: Sequence[tuple[str, str]]) -> None:
+    manager.append_many(appends)
+    manager.checkpoint()
+
+
+def _reads(folder: Path) -> Iterator[Figure]:
+    with writers.opened(folder, [note_of(16 * 1024)]) as memory:
+        each = [seconds(lambda: [memory.manager.read("note-0") for _ in range(1000)]) / 1000 for _ in range(20)]
+    low, middle, high = quantiles(each, n=4)
+    shown = f"{middle * 1e6:.1f} us [{low * 1e6:.1f} to {high * 1e6:.1f}]"
+    yield at_most("read of a note of 16 KB, with its look at the file", middle * 1e6, 10, shown=shown, unit=" us")
+
+
+def beside_others(folder: Path, compared: Mapping[str, Writer], *, rounds: int) -> Iterator[Figure]:
+    """The same change, a line at the end of a note of 2 KB, by each writer in turns; memfiles alone keeps a history."""
+    installed = [name for name, writer in compared.items() if writer.is_installed]
+    taken = appended(folder / "turns", 2, installed, rounds=rounds)
+    for number, (name, writer) in enumerate(compared.items()):
+        if name not in installed:
+            yield Figure(name, "not measured: not installed")
+            continue
+        low, middle, high = ratios(taken[name], taken[DEFAULTS])
+        flushes = flushes_of(name, folder / f"flushes-{number}", rounds)
+        counted = "" if flushes is None else f", {flushes:.2f} flushes"
+        shown = (
+            f"{median(taken[name]) * 1e6:.0f} us{counted}: {middle:.2f} times the defaults [{low:.2f} to {high:.2f}]"
         )
+        yield Figure(name, f"{shown}; durable: {writer.durable}")
 
 
-@pytest.mark.parametrize("size", [1024, 16384])
-def test_thousand_at_once(place: Path, size: int) -> None:
-    """One commit that appends to 1,000 files, all or nothing."""
-    files = declared(1000, size)
-    for manager in opened(place, files):
-        data = (place / "memory/file-0.json").read_bytes()
-        bare = median(seconds(lambda: replace_durably(place / "bare/file", data)) for _ in range(200))
-        each = []
-        for _ in range(5):
-            each.append(seconds(lambda: manager.append_many([(file.uid, LINE) for file in files])) / len(files))
-            manager.checkpoint()
-        figure = f"{median(each) * 1e6:.0f} us each, F {bare * 1e6:.0f} us: {median(each) / bare:.2f} F"
-        show(f"append_many to 1,000 files, {size // 1024} KiB", figure, "goal 0.15 F")
-
-
-def test_thousand_to_one_file(place: Path) -> None:
-    """One commit of 1,000 appends to one file."""
-    for manager in opened(place, declared(1, 1024)):
-        data = (place / "memory/file-0.json").read_bytes()
-        bare = median(seconds(lambda: replace_durably(place / "bare/file", data)) for _ in range(200))
-        each = seconds(lambda: manager.append_many([("file-0", "- x\n")] * 1000)) / 1000
-        show("append_many, 1,000 to one file", f"{each * 1e6:.0f} us each: {each / bare:.2f} F", "goal 0.15 F")
-
-
-def test_read(place: Path) -> None:
-    """A read with its freshness check."""
-    for manager in opened(place, declared(1, 16384)):
-        manager.read("file-0")
-        each = median(seconds(lambda: [manager.read("file-0") for _ in range(1000)]) / 1000 for _ in range(20))
-        show("read, 16 KiB", f"{each * 1e6:.1f} us", "goal 10 us")
-
-
-APPENDER = """
-import sys
-from memfiles import MemoryFile, MemoryManager
-manager = MemoryManager(sys.argv[1])
-size, count = int(sys.argv[2]), int(sys.argv[3])
-manager.restore([MemoryFile(uid="f", name="f", max_size_bytes=1 << 22, content="x" * size)])
-for number in range(count):
-    manager.append("f", f"- line {number}\\n")
-manager.close()
-"""
-
-
-@pytest.mark.parametrize("size", [1024, 65536])
 @pytest.mark.skipif(which("strace") is None, reason="needs strace")
-def test_flushes(place: Path, size: int) -> None:
-    """The flushes of a whole process that appends, counted by the system: start and close included."""
-    counts = {}
-    for appends in (0, COUNTED_APPENDS):
-        trace = place / f"trace-{appends}"
-        command = ["strace", "-f", "-qq", "-e", "trace=fsync,fdatasync,syncfs,sync_file_range", "-o", str(trace)]
-        arguments = [sys.executable, "-c", APPENDER, str(place / f"memory-{appends}"), str(size), str(appends)]
-        subprocess.run([*command, *arguments], check=True)
-        calls = Counter(line.split("(")[0].split()[-1] for line in trace.read_text().splitlines() if "(" in line)
-        counts[appends] = sum(calls.values())
-    each = (counts[COUNTED_APPENDS] - counts[0]) / COUNTED_APPENDS
-    show(f"flushes an append, {size // 1024} KiB", f"{each:.2f}", "goal 1.1")
-
-
-def test_beside_others(place: Path) -> None:
-    """The same change kept by what people use instead: one row of SQLite, and a JSON file written in place."""
-    database = sqlite3.connect(place / "peer.sqlite", isolation_level=None)
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute("PRAGMA synchronous=FULL")
-    database.execute("CREATE TABLE memory (uid TEXT PRIMARY KEY, record BLOB)")
-    for manager in opened(place, declared(1, 4096)):
-        data = (place / "memory/file-0.json").read_bytes()
-
-        def upsert() -> None:
-            database.execute("INSERT OR REPLACE INTO memory VALUES ('file-0', ?)", (data,))
-
-        def append() -> None:
-            manager.append("file-0", LINE)
-
-        ours, theirs, ratio = paired(append, upsert, rounds=300)
-        show("append beside a SQLite upsert, 4 KiB", f"{ours * 1e6:.0f} us, SQLite {theirs * 1e6:.0f} us: {ratio:.2f}")
-        in_place = place / "peer.json"
-        ours, theirs, ratio = paired(append, lambda: in_place.write_bytes(data), rounds=300)
-        figure = f"{ours * 1e6:.0f} us, {theirs * 1e6:.0f} us: {ratio:.1f}"
-        show("append beside an undurable write in place, 4 KiB", figure)
-    database.close()
+def test_flushes_of_a_bare_replacement(tmp_path: Path) -> None:
+    """What F does is counted in the same way, so that the counting is known to work."""
+    assert flushes_of(NOTE_REPLACED, tmp_path / "bare", 10) == 2

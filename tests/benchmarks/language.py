@@ -17,10 +17,18 @@ def contents(dice: random.Random, count: int) -> list[str]:
     return [" ".join(dice.choices(language, weights, k=dice.randint(8, 30))) for _ in range(count)]
 
 
-def questions(dice: random.Random, texts: Sequence[str], count: int) -> list[list[str]]:
+def short_questions(dice: random.Random, texts: Sequence[str], count: int) -> list[str]:
+    """One to three words and a question mark, as people ask."""
+    return [" ".join(words) + "?" for words in questions(dice, texts, count, least=1, most=3)]
+
+
+def questions(
+    dice: random.Random, texts: Sequence[str], count: int, *, least: int = 3, most: int = 6
+) -> list[list[str]]:
     """Three to six words each, half of them as common as in the texts, half drawn from all words alike."""
     common = re.findall(r"\w+", " ".join(texts[:2_000]))
     rare = sorted(set(common))
     return [
-        [dice.choice(common if dice.random() < 0.5 else rare) for _ in range(dice.randint(3, 6))] for _ in range(count)
+        [dice.choice(common if dice.random() < 0.5 else rare) for _ in range(dice.randint(least, most))]
+        for _ in range(count)
     ]

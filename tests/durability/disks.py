@@ -25,6 +25,7 @@ class Kind:
     make: tuple[str, ...]
     options: str
     megabytes: int
+    sparse: bool = True  # else every block of the image has its place, as on a disk
 
 
 KINDS = {
@@ -49,7 +50,10 @@ class Disk:
         """Make the file system, empty, and mount it."""
         self.path.mkdir(parents=True)
         with self._image.open("wb") as image:
-            image.truncate(self._kind.megabytes << 20)
+            if self._kind.sparse:
+                image.truncate(self._kind.megabytes << 20)
+            else:
+                image.writelines(bytes(1 << 20) for _ in range(self._kind.megabytes))
         _run(*self._kind.make, str(self._image))
         self.mount()
 
@@ -102,9 +106,9 @@ class Disk:
 
     def break_down(self) -> None:
         """Have the file system find an error and turn itself read-only, open files or not."""
-        Path(f"/sys/fs/ext4/{self._loop_device()}/trigger_fs_error").write_text("broken on purpose")
+        Path(f"/sys/fs/ext4/{self.device()}/trigger_fs_error").write_text("broken on purpose")
 
-    def _loop_device(self) -> str:
+    def device(self) -> str:
         """The name of the loop device, ``loop0`` for example."""
         for line in Path("/proc/mounts").read_text("utf-8").splitlines():
             device, path = line.split()[:2]
@@ -114,9 +118,9 @@ class Disk:
 
 
 @contextmanager
-def disk(kind: str, folder: Path) -> Iterator[Disk]:
+def disk(kind: str | Kind, folder: Path) -> Iterator[Disk]:
     """A mounted file system of this kind, gone without a trace afterwards."""
-    made = Disk(KINDS[kind], folder)
+    made = Disk(KINDS[kind] if isinstance(kind, str) else kind, folder)
     try:
         made.make()
         yield made
