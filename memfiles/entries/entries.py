@@ -34,8 +34,8 @@ from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat,
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.users import Users
 from memfiles.entries.writer import EntryWriter
+from memfiles.index.database import Counted, counted
 from memfiles.index.index import Index
-from memfiles.index.rows import Counted, counted
 from memfiles.index.search.embedder import Embedder
 from memfiles.records.entry import RECALL_BYTES, Kind
 from memfiles.storage.events import AuditLog, Progress, Subscribers, utc_now

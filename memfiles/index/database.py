@@ -13,13 +13,16 @@ from typing import NamedTuple
 from memfiles.errors import StorageFailed
 from memfiles.index.rows import DECLARED
 from memfiles.index.text import fts
+from memfiles.records.keys import FILES, USERS
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
-FORMAT = 13  # changes with the tables, and with what they hold
+FORMAT = 14  # changes with the tables, and with what they hold
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",
+    # what the files of each folder add up to by its rows
+    "CREATE TABLE held (folder TEXT PRIMARY KEY, count INT, hashes INT) WITHOUT ROWID",
     "CREATE TABLE intent (token TEXT, path TEXT, PRIMARY KEY (token, path)) WITHOUT ROWID",
     "CREATE TABLE part (id INTEGER PRIMARY KEY, scope TEXT, level TEXT, run TEXT, UNIQUE (scope, level, run))",
     f"""
@@ -204,3 +207,46 @@ def buried(connection: sqlite3.Connection) -> list[tuple[str, str]]:
         WHERE m.aliases <> '[]' AND {is_of}
     """
     return connection.execute(statement).fetchall()
+
+
+_LIVE_AND_EXPIRED = "entry WHERE entry.part = part.id AND state = 'live' AND expires_at <= :now"
+_COUNTS = f"""
+    WITH counted AS (
+        SELECT scope, level, run, instr(scope, '/{USERS}/') AS user_at,
+            coalesce(sum(count) FILTER (WHERE state = 'live'), 0)
+                - (SELECT count(*) FROM {_LIVE_AND_EXPIRED}) AS entries,
+            coalesce(sum(total.size) FILTER (WHERE state = 'live'), 0)
+                - (SELECT coalesce(sum(entry.size), 0) FROM {_LIVE_AND_EXPIRED}) AS bytes,
+            (SELECT count(*) FROM {_LIVE_AND_EXPIRED}) AS expired,
+            coalesce(sum(count) FILTER (WHERE state <> 'live'), 0) AS retired
+        FROM part JOIN total ON total.part = part.id WHERE scope NOT LIKE '{FILES}%' GROUP BY part.id
+    )
+    SELECT iif(user_at, substr(scope, 1, user_at + {len(USERS)}), scope), level, iif(user_at, '', run),
+        sum(entries), sum(bytes), sum(expired), sum(retired),
+        count(DISTINCT iif(user_at, scope, NULL)), max(entries), max(bytes)
+    FROM counted WHERE entries OR expired OR retired GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+
+
+class Counted(NamedTuple):
+    """The entries in one folder at one level, of one run or of none: visible, expired and retired.
+
+    Those of all ``users`` of an agent are summed, their runs included: the folder is then that of the users' folders.
+    ``most_entries`` and ``most_bytes`` are those of the fullest part, to which the budgets apply.
+    """
+
+    folder: str
+    level: str
+    run: str
+    entries: int
+    size_bytes: int
+    expired: int
+    retired: int
+    users: int
+    most_entries: int
+    most_bytes: int
+
+
+def counted(connection: sqlite3.Connection, *, now: str) -> list[Counted]:
+    """The counts of all partitions, for whoever administers a directory, never for a session; sorted."""
+    return [Counted(*row) for row in connection.execute(_COUNTS, {"now": now})]

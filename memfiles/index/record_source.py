@@ -17,7 +17,7 @@ from memfiles.index.text.fts import as_json
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature, is_forbidden
-from memfiles.storage.entry_folders import StoredSignature, files, folder_times
+from memfiles.storage.entry_folders import FolderSum, StoredSignature, files, folder_sum, folder_times
 
 Folders = Collection[str] | None
 """Folders of entries, as in their paths; None for all."""
@@ -28,6 +28,7 @@ _OF_FOLDERS = """
     SELECT path, inode, file_size, mtime_ns FROM part CROSS JOIN entry ON entry.part = part.id
     WHERE scope IN (SELECT value FROM json_each(?))
 """
+_SUMS = "SELECT folder, count, hashes FROM held WHERE folder IN (SELECT value FROM json_each(?))"
 _log = logging.getLogger("memfiles")
 
 
@@ -77,7 +78,7 @@ class RecordSource:
 
     def folders(self, connection: sqlite3.Connection) -> list[str]:
         """All folders of entries, on the disk and in the rows."""
-        known = {scope for (scope,) in connection.execute("SELECT DISTINCT scope FROM part")}
+        known = {name for (name,) in connection.execute("SELECT folder FROM held")}
         return sorted(known | folder_times(self.directory).keys())
 
     def differing(
@@ -85,12 +86,19 @@ class RecordSource:
     ) -> Iterator[str]:
         """The records in these folders whose files and rows differ, or all (None).
 
-        Temp files of dead writers are added to ``left_over``. The rows are read at once: in the order of their paths it
-        would take twice as long.
+        Temp files of dead writers are added to ``left_over``. A folder whose files add up to what its rows do needs no
+        second look. The rows of the others are read at once: in the order of their paths it would take twice as long.
         """
-        asked = connection.execute(_ALL) if folders is None else connection.execute(_OF_FOLDERS, (as_json(folders),))
+        wanted = set(self.folders(connection) if folders is None else folders)
+        noted_sums = connection.execute(_SUMS, (as_json(wanted),)).fetchall()
+        sums = {name: FolderSum(count, hashes) for name, count, hashes in noted_sums}
+        doubted = {each for each in wanted if folder_sum(self.directory, each) != sums.get(each, FolderSum())}
+        if not doubted:
+            return
+        is_all = folders is None and doubted == wanted
+        asked = connection.execute(_ALL) if is_all else connection.execute(_OF_FOLDERS, (as_json(doubted),))
         known: dict[str, StoredSignature] = {row[0]: row[1:] for row in asked.fetchall()}
-        for folder in sorted(folder_times(self.directory) if folders is None else folders):
+        for folder in sorted(doubted):
             for path, found in files(self.directory, folder, left_over):
                 noted = known.pop(path, None)
                 if noted != found and (noted is not None or entry_place(path) is not None):

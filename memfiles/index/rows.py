@@ -16,10 +16,10 @@ from pydantic_core import from_json, to_json
 
 from memfiles.index.text import fts
 from memfiles.records.entry import CORE, EPISODE, Entry, EntryState, Provenance, block_bytes
-from memfiles.records.keys import FILES, USERS
+from memfiles.records.keys import ENTRIES, USERS
 from memfiles.records.marks import EntryRecord
-from memfiles.storage.atomic import Signature
-from memfiles.storage.entry_folders import MASK
+from memfiles.storage.atomic import Signature, file_hash
+from memfiles.storage.entry_folders import MASK, StoredSignature
 
 PartitionKey = tuple[str, str, str]
 """The scope, level and run of a partition."""
@@ -250,49 +250,6 @@ def load_sums(connection: sqlite3.Connection, partition: PartitionKey) -> Sums:
     return {CountKey(*row[:3]): Sum(*row[3:]) for row in rows}
 
 
-_LIVE_AND_EXPIRED = "entry WHERE entry.part = part.id AND state = 'live' AND expires_at <= :now"
-_COUNTS = f"""
-    WITH counted AS (
-        SELECT scope, level, run, instr(scope, '/{USERS}/') AS user_at,
-            coalesce(sum(count) FILTER (WHERE state = 'live'), 0)
-                - (SELECT count(*) FROM {_LIVE_AND_EXPIRED}) AS entries,
-            coalesce(sum(total.size) FILTER (WHERE state = 'live'), 0)
-                - (SELECT coalesce(sum(entry.size), 0) FROM {_LIVE_AND_EXPIRED}) AS bytes,
-            (SELECT count(*) FROM {_LIVE_AND_EXPIRED}) AS expired,
-            coalesce(sum(count) FILTER (WHERE state <> 'live'), 0) AS retired
-        FROM part JOIN total ON total.part = part.id WHERE scope NOT LIKE '{FILES}%' GROUP BY part.id
-    )
-    SELECT iif(user_at, substr(scope, 1, user_at + {len(USERS)}), scope), level, iif(user_at, '', run),
-        sum(entries), sum(bytes), sum(expired), sum(retired),
-        count(DISTINCT iif(user_at, scope, NULL)), max(entries), max(bytes)
-    FROM counted WHERE entries OR expired OR retired GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-"""
-
-
-class Counted(NamedTuple):
-    """The entries in one folder at one level, of one run or of none: visible, expired and retired.
-
-    Those of all ``users`` of an agent are summed, their runs included: the folder is then that of the users' folders.
-    ``most_entries`` and ``most_bytes`` are those of the fullest part, to which the budgets apply.
-    """
-
-    folder: str
-    level: str
-    run: str
-    entries: int
-    size_bytes: int
-    expired: int
-    retired: int
-    users: int
-    most_entries: int
-    most_bytes: int
-
-
-def counted(connection: sqlite3.Connection, *, now: str) -> list[Counted]:
-    """The counts of all partitions, for whoever administers a directory, never for a session; sorted."""
-    return [Counted(*row) for row in connection.execute(_COUNTS, {"now": now})]
-
-
 _FIND = """
     SELECT id, part, state, category, kind, size, digest, tags, alike, length(key), inode, file_size, mtime_ns
     FROM entry WHERE path = ?
@@ -323,6 +280,7 @@ class RowWriter:
         self._parts: dict[PartitionKey, int] = {}
         self._sums: dict[tuple[int, str, str, str], Sum] = {}
         self._groups: dict[GroupKey, tuple[int, int, str]] = {}  # changes of their counts, their bytes and their age
+        self._held: dict[str, tuple[int, int]] = {}  # changes of what the files of each folder add up to
         self._shrunk: set[int] = set()  # partitions that lost an entry
         self._new_texts: dict[int, list[fts.NewText]] = {}  # by partition: written together, they cost less
 
@@ -336,8 +294,10 @@ class RowWriter:
     def put(self, row: Row) -> None:
         """Write the row of a record, and its text if that may have changed."""
         found = self._connection.execute(_FIND, (row.path,)).fetchone()
-        if found is not None and found[-3:] == stored(row.signature):
+        signature = stored(row.signature)
+        if found is not None and found[-3:] == signature:
             return
+        self._hold(row.path, signature, 1)
         values = values_of(row)
         part = self._part((row.scope, row.level, row.run))
         if found is None:
@@ -345,6 +305,7 @@ class RowWriter:
         else:
             id, has_text = found[0], self._keeps_text(found, row, part=part, tags=values[_TAGS_COLUMN])
             self._connection.execute(_CHANGE, (part, *values, id))
+            self._hold(row.path, _signature_in(found), -1)
             self._count(found, times=-1)
         if row.state == "live" and not has_text:
             self._new_texts.setdefault(part, []).append((id, row.key, row.content, row.tags))
@@ -358,6 +319,7 @@ class RowWriter:
         found = self._connection.execute(_FIND, (path,)).fetchone()
         if found is not None:
             self._connection.execute("DELETE FROM entry WHERE id = ?", (found[0],))
+            self._hold(path, _signature_in(found), -1)
             self._count(found, times=-1)
             self._shrunk.add(found[1])
             if found[2] == "live":
@@ -372,6 +334,12 @@ class RowWriter:
                 self._connection.execute(_COUNT, (*key, *change))
         if self._sums:
             self._connection.execute("DELETE FROM total WHERE count = 0")
+        for folder, (count, hashes) in self._held.items():
+            known = self._connection.execute("SELECT count, hashes FROM held WHERE folder = ?", (folder,)).fetchone()
+            noted = folder, count + (known or (0, 0))[0], hashes + (known or (0, 0))[1] & MASK
+            self._connection.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?)", noted)
+            if noted[1] == 0:
+                self._connection.execute("DELETE FROM held WHERE folder = ?", (folder,))
         for group, (number, spare, since) in self._groups.items():
             if number or spare:
                 self._connection.execute(_GROUP, (*group, number, spare, since))
@@ -392,6 +360,12 @@ class RowWriter:
         if was_live and (not is_live or part != earlier_part):
             self._shrunk.add(earlier_part)
         return was_live and is_same
+
+    def _hold(self, path: str, found: StoredSignature | None, times: int) -> None:
+        """Count a file of a folder, or take it out (``times`` -1)."""
+        folder, _, name = path[len(ENTRIES) + 1 :].rpartition("/")
+        count, hashes = self._held.get(folder, (0, 0))
+        self._held[folder] = count + times, hashes + times * file_hash(name, found)
 
     def _count(self, found: tuple[Any, ...], *, times: int) -> None:
         if found[2] != "forgotten":
@@ -416,3 +390,8 @@ class RowWriter:
 
     def _one(self, statement: str, *values: object) -> int:
         return int(self._connection.execute(statement, values).fetchone()[0])
+
+
+def _signature_in(found: tuple[Any, ...]) -> StoredSignature | None:
+    """The signature in a row of ``_FIND``."""
+    return found[-3:] if found[-3] is not None else None

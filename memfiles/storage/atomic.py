@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, NoReturn
+from zlib import crc32
 
 from memfiles.errors import MemfilesError, RecordCorrupt, StorageFailed
 from memfiles.records.keys import SPARE_SUFFIX, TEMP_SUFFIX, temp_path
@@ -49,6 +50,12 @@ class Signature(NamedTuple):
     inode: int
     size: int
     mtime_ns: int
+
+
+def file_hash(name: str, found: tuple[int, int, int] | None) -> int:
+    """A number for a name and a signature, to be added up; without a signature, that of no file."""
+    hashed = hash((crc32(name.encode()), *(found or (0, 0, 0))))
+    return hashed * hashed  # the sum of hashes alone often stays the same if files swap their times
 
 
 def is_settled(seen: Signature, *, for_ns: int = _TICK_NS) -> bool:

@@ -13,9 +13,10 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from memfiles.records.keys import ENTRIES, FILES, TEMP_PREFIX, USERS, entry_path, entry_place, uid_of
-from memfiles.storage.atomic import Descriptor, Signature, is_settled
+from memfiles.storage.atomic import Descriptor, Signature, file_hash, is_settled
 from memfiles.storage.record_store import Changes
 
 MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
@@ -25,6 +26,13 @@ _ANY_UID = "0" * 40
 _POLL_SECONDS = 0.05
 _POLL_SHARE = 25  # looking at the folders takes so much less time than waiting
 _Times = Mapping[str, object]  # by folder: when it changed, in a list if that was too recent to be told from a change
+
+
+class FolderSum(NamedTuple):
+    """The number of files in a folder, and the sum of their hashes: of name, inode, size and modification time."""
+
+    number: int = 0
+    hashes: int = 0
 
 
 def folder_times(directory: int, *, users: bool = True) -> dict[str, int]:
@@ -55,6 +63,18 @@ def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[s
         except FileNotFoundError:
             continue
         yield start + each.name, (status.st_ino & MASK, status.st_size & MASK, status.st_mtime_ns & MASK)
+
+
+def folder_sum(directory: int, folder: str) -> FolderSum:
+    """The sum of the files in a folder of entries; a temp file makes it one that no rows have."""
+    count = hashes = 0
+    for each in _listed(directory, f"{ENTRIES}/{folder}"):
+        with suppress(FileNotFoundError):
+            status = each.stat(follow_symlinks=False)
+            count += 1
+            found = status.st_ino & MASK, status.st_size & MASK, status.st_mtime_ns & MASK
+            hashes += file_hash(each.name, found)
+    return FolderSum(count, hashes & MASK)
 
 
 def stamp(directory: int, folder: str) -> int:

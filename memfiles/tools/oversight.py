@@ -20,7 +20,7 @@ from memfiles.workflow.fields import moment_in
 from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
-    from memfiles.index.rows import Counted
+    from memfiles.index.database import Counted
 
 AUDITED_MAX = 10_000
 """The most events of the audit that are returned at once."""

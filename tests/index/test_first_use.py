@@ -77,6 +77,20 @@ def test_a_temp_file_of_a_dead_writer_is_told_of_whoever_is_active(memory: Memor
     assert [] == memory.index.verify([_entry(1).folder], once=True)
 
 
+def test_the_rows_of_a_folder_are_read_only_if_its_files_do_not_add_up_to_them(memory: Memory) -> None:
+    """Reading and comparing 100,000 rows took as long as asking the system for all files."""
+    memory.keys()
+    asked: list[str] = []
+    memory.index.ask(lambda connection: connection.set_trace_callback(asked.append))
+    memory.index.verify([_entry(1).folder], once=True)
+    unchanged = [statement for statement in asked if "SELECT path, inode" in statement]
+    _edit_in_place(memory, 2, "green")
+    memory.index.verify([_entry(2).folder], once=True)
+    changed = [statement for statement in asked if "SELECT path, inode" in statement]
+
+    assert ([], 1, ["green"]) == (unchanged, len(changed), _new_texts(memory))
+
+
 def test_a_look_at_all_files_finds_every_edit(memory: Memory) -> None:
     """In portions, so that others can use the index in between; afterwards nobody's first use looks again."""
     for user in range(0, USERS, 7):

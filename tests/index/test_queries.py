@@ -19,8 +19,9 @@ from memfiles.entries.entries import Entries
 from memfiles.files.manager import MemoryManager
 from memfiles.index import database, groups
 from memfiles.index import queries as reading
+from memfiles.index.database import Counted
 from memfiles.index.queries import Filters, PagePlace, place_of
-from memfiles.index.rows import Counted, Row, row_of
+from memfiles.index.rows import Row, row_of
 from memfiles.records.entry import Entry, Provenance, Retired, block_bytes
 from memfiles.records.levels import Levels
 from memfiles.storage.events import Subscribers

@@ -18,7 +18,7 @@ from memfiles.records.record import Actor
 from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
-    from memfiles.index.rows import Counted
+    from memfiles.index.database import Counted
 
 
 @command("ls", "memfiles ls --json")

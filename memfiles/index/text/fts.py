@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
@@ -51,8 +50,7 @@ _EXPIRED_TEXTS = """
 """
 
 
-@dataclass(slots=True)
-class StoredText:
+class StoredText(NamedTuple):
     """The text of an entry as it was given; ``tags`` are separated by line breaks."""
 
     id: int
@@ -159,10 +157,9 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewTex
         for id, key, content, tags in entries
     ]
     rows = []
-    for text in new:
+    for text, tokens in zip(new, tokenizer.tokenized(new), strict=True):
         digest = blake2b(text.content.encode("utf-8"), digest_size=16).digest()
-        packed = tokenizer.tokenized(text.id, key=text.key, content=text.content, tags=text.tags).packed
-        rows.append((text.id, part, text.key, text.content, text.tags, digest, packed))
+        rows.append((text.id, part, text.key, text.content, text.tags, digest, tokens.packed))
     connection.executemany(
         "INSERT INTO text (id, part, key, content, tags, digest, reading) VALUES (?, ?, ?, ?, ?, ?, ?)", rows
     )

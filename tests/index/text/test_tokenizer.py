@@ -7,6 +7,7 @@ import sqlite3
 import tracemalloc
 from contextlib import closing
 
+from memfiles.index.text import tokenizer
 from memfiles.index.text.tokenizer import FORMS, MAX_QUERY, stem, terms_of
 from tests.support import ROOT
 
@@ -44,3 +45,17 @@ def _most_memory(query: str) -> int:
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return most
+
+
+def test_the_new_words_of_many_texts_are_stemmed_at_once() -> None:
+    """SQLite is asked once for all texts of a batch, not once for each of their fields."""
+    stem("warm")
+    asked: list[str] = []
+    tokenizer._STEMMER._idle[-1].set_trace_callback(asked.append)
+    letters = "abcdefghij"
+    names = ["".join(letters[int(digit)] for digit in str(number)) for number in range(100, 200)]
+    found = tokenizer.tokenized([(n, f"{name}keys", f"{name}ing {name}ed", name) for n, name in enumerate(names)])
+    tokenizer._STEMMER._idle[-1].set_trace_callback(None)
+
+    assert 1 == sum(statement.startswith("INSERT INTO words (rowid") for statement in asked)
+    assert [" ".join((stem(f"{name}ing"), stem(f"{name}ed"))) for name in names] == [text.content for text in found]
