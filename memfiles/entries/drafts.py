@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from memfiles.entries.budgets import Budget
@@ -32,11 +33,12 @@ from memfiles.records.entry import (
 from memfiles.records.keys import NAME_MAX, check_key, check_name, check_switch, check_whole, listed
 from memfiles.records.levels import Levels
 from memfiles.records.record import check_text
-from memfiles.secrets.gate import Policy, Scanner, gate_labels, judge_change
+from memfiles.secrets.gate import Policy, Scanner, gate_labels, judge_change, may_hold_secrets
 
 MAX_TAG_BYTES = 64
 MAX_TTL_SECONDS = 10 * 365 * 86400
 DEFAULT_HYDRATE_BYTES = 256 * 1024
+_LOOKED_AT_ONCE = 64  # drafts
 DAILY = "daily"
 HOUR_SECONDS = 60 * 60
 DAY_SECONDS = 24 * HOUR_SECONDS
@@ -239,27 +241,40 @@ class EntryRules:
         seconds = self.category(category).ttl if ttl is None else ttl
         return None if seconds is None else later(since, seconds)
 
-    def check(self, draft: Draft, *, before: Entry | None = None) -> Checked:
+    def check_all(self, drafts: Sequence[Draft]) -> list[Checked]:
+        """Each draft as of ``check``; one look for credentials at many texts at once mostly finds none in any."""
+        checked: list[Checked] = []
+        for at in range(0, len(drafts), _LOOKED_AT_ONCE):
+            some = drafts[at : at + _LOOKED_AT_ONCE]
+            is_clean = self.scan is None and not may_hold_secrets("\n".join(chain.from_iterable(map(_texts_of, some))))
+            checked += [self.check(draft, is_clean=is_clean and _is_read_again(draft)) for draft in some]
+        return checked
+
+    def check(self, draft: Draft, *, before: Entry | None = None, is_clean: bool = False) -> Checked:
         """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` if it may not.
 
-        What the entry held ``before`` is not held against the draft.
+        What the entry held ``before`` is not held against the draft. ``is_clean``: none of its texts can be a
+        credential.
         """
         check_key(draft.key)
-        named = {"the category": draft.category, "the source": draft.source}
+        named = {} if is_clean else {"the category": draft.category, "the source": draft.source}
         labels = {what: label[:MAX_LABEL_BYTES] for what, label in named.items() if isinstance(label, str)}
         warnings = self.check_labels(labels)  # as much as an error may quote; longer ones are refused next
         _check_facets(draft)
         tags = None if draft.tags is None else checked_tags(draft.tags)
         links = None if draft.links is None else _checked_links(draft.links)
-        numbered = {f"tag {number}": tag for number, tag in enumerate(tags or (), 1)}
-        numbered |= {f"link {number}": link for number, link in enumerate(links or (), 1)}
-        warnings += self.check_labels({"the key": draft.key, **numbered})
+        if not is_clean:
+            numbered = {f"tag {number}": tag for number, tag in enumerate(tags or (), 1)}
+            numbered |= {f"link {number}": link for number, link in enumerate(links or (), 1)}
+            warnings += self.check_labels({"the key": draft.key, **numbered})
         if draft.content is None:
             return Checked(replace(draft, tags=tags, links=links), warnings)
         check_text(draft.content)
         if not draft.content.strip():
             raise InvalidArgument("the content is blank: say what to remember, or delete the entry")
         _check_size(draft.content)
+        if is_clean:
+            return Checked(replace(draft, tags=tags, links=links), warnings)
         old, new = before.content if before is not None else "", draft.content
         judge = partial(judge_change, policy=self.secrets, allow=self.allow, scan=self.scan)
         gated = judge(old, new, start=0, end=len(new))
@@ -275,6 +290,18 @@ class EntryRules:
     def check_labels(self, labels: Mapping[str, str | None]) -> tuple[str, ...]:
         """See ``gate_labels``."""
         return gate_labels(labels, policy=self.secrets, allow=self.allow, scan=self.scan)
+
+
+def _texts_of(draft: Draft) -> list[str]:
+    """The texts of a draft that is not checked yet."""
+    lists = [each for each in (draft.tags, draft.links) if isinstance(each, (list, tuple))]
+    given = (draft.key, draft.content, draft.category, draft.source, *chain.from_iterable(lists))
+    return [text for text in given if isinstance(text, str)]
+
+
+def _is_read_again(draft: Draft) -> bool:
+    """Whether a second look at the draft sees the same texts: it has no tags or links that come out of a generator."""
+    return all(each is None or isinstance(each, (list, tuple)) for each in (draft.tags, draft.links))
 
 
 def _check_size(content: str) -> None:

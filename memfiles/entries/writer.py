@@ -87,7 +87,7 @@ class EntryWriter:
         """Save the drafts under their keys, all or nothing, with one flush; errors as of ``Entries.save``."""
         if any(draft.content is None for draft in drafts):
             raise InvalidArgument("there is nothing to save: pass the content")
-        checked = [self._db.rules.check(draft) for draft in drafts]
+        checked = self._db.rules.check_all(drafts)
         stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
         targets = [self._target(caller, each.draft, now=stamp.at) for each in checked]
         return self._save_all(caller, checked, targets, stamp)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -249,3 +251,36 @@ def _content(entries: Entries, key: str) -> str:
     found = entries.get(Visitor(), key)
     assert found is not None
     return found.content
+
+
+@pytest.mark.parametrize("number", [0, 70])
+@pytest.mark.parametrize("where", ["content", "source", "key", "links", "tags", "tags of a generator"])
+def test_a_credential_among_many_drafts_is_found_wherever_it_is(entries: Entries, where: str, number: int) -> None:
+    """Many drafts are looked at together, and then each of them if there may be something."""
+    token = next(secret.value for secret in TOKENS if secret.rule == "github-token" and len(secret.value) <= 64)
+    given: dict[str, object] = {"key": f"note-{number}", "content": "harmless"}
+    given |= {"tags": (tag for tag in [token])} if "generator" in where else {}
+    given |= {where: [token] if where in ("links", "tags") else token} if "generator" not in where else {}
+    drafts: list[dict[str, object]] = [{"key": f"note-{n}", "content": "harmless"} for n in range(100)]
+    drafts[number] = given
+    with pytest.raises(SecretRefused):
+        entries.save_many(Visitor(), drafts)
+
+    assert () == entries.list(Visitor()).memories
+
+
+def test_many_drafts_cost_one_look_for_credentials(entries: Entries) -> None:
+    """One look at a draft is as dear as one at a hundred; the calls are counted."""
+    looks = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal looks
+        looks += event == "call" and frame.f_code.co_name == "_ranks"
+
+    sys.setprofile(count)
+    try:
+        entries.save_many(Visitor(), [{"key": f"note-{n}", "content": "harmless", "tags": ["a"]} for n in range(128)])
+    finally:
+        sys.setprofile(None)
+
+    assert 2 == looks
