@@ -13,10 +13,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, RecordCorrupt
+from memfiles.records.entry import Entry
 from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
 from memfiles.records.marks import Mark
 from memfiles.storage.atomic import Signature
@@ -25,11 +27,12 @@ from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.record_kinds import Observed, RecordKind, broken, judged, news_of
 from memfiles.storage.record_store import NOTHING, ChangeSet, Decide, Records, RecordStore
 
-KNOWN_MAX = 65536
-KNOWN_BYTES_MAX = 16 * 2**20
-"""How many undeclared records are remembered as last seen, and of how many bytes on disk (in memory they take some
-four times as many), so that reading one again costs a single stat. The ones read first go first."""
+KNOWN_BYTES_MAX = 32 * 2**20
+"""How much memory the undeclared records take that are remembered as last seen, in bytes, so that reading one again
+costs a single stat. The ones read first go first."""
 
+_BYTES_OF_RECORD = 1_200  # apart from its texts; measured, as the next one
+_BYTES_OF_CHANGE = 500
 _log = logging.getLogger("memfiles")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -73,7 +76,7 @@ class RecordRepository(Generic[R]):
         self.origin = origin
         self._listener = listener
         self._seen: dict[str, Observed[R] | None] = {}
-        self._seen_bytes = 0  # of the undeclared ones, on disk
+        self._seen_bytes = 0  # of the undeclared ones
         self._remembering = threading.Lock()
         renew_in_child(self, RecordRepository._renew)
 
@@ -269,8 +272,9 @@ class RecordRepository(Generic[R]):
         self._drop(path)
         self._seen[path] = seen
         self._seen_bytes += _bytes_of(seen)
-        while len(self._seen) > KNOWN_MAX or self._seen_bytes > KNOWN_BYTES_MAX:
-            self._drop(next(iter(self._seen)))
+        while self._seen_bytes > KNOWN_BYTES_MAX:  # some at once, as each look for the first one passes all that went
+            for first in list(islice(self._seen, len(self._seen) // 16 + 1)):
+                self._drop(first)
 
     def _drop(self, path: str) -> None:
         self._seen_bytes -= _bytes_of(self._seen.pop(path, None))
@@ -379,5 +383,9 @@ class DeclaredFiles:
 
 
 def _bytes_of(seen: Observed[R] | None) -> int:
-    """The size of a record's file."""
-    return seen.signature.size if seen is not None and seen.signature is not None else 0
+    """About what a record that was read takes in memory: its history three times the bytes that it has on the disk."""
+    if seen is None or seen.signature is None:
+        return 0
+    text = seen.record.text if isinstance(seen.record, Entry) else None
+    history = 2 * (seen.signature.size - len(text.content)) + _BYTES_OF_CHANGE * len(text.history) if text else 0
+    return _BYTES_OF_RECORD + seen.signature.size + history

@@ -9,6 +9,7 @@ import resource
 import shutil
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from memfiles.errors import RecordCorrupt, RevisionConflict, StorageFailed
 from memfiles.files.manager import MemoryManager
 from memfiles.records.record import encode
 from memfiles.storage.events import RecordChanged
+from memfiles.storage.repository import KNOWN_BYTES_MAX
 from tests.support.records import TickingClock, declared, files_under, records_in, rewrite, seeded
+from tests.support.saved import Visitor, entries_in
 
 FILES = [declared("notes", content="# Notes\n", cap=100), declared("plan")]
 
@@ -386,3 +389,20 @@ def test_too_many_open_files_is_no_broken_record(manager: MemoryManager, path: P
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
     assert ("by hand", True, []) == (manager.read("notes"), manager.notice("notes"), quarantined(manager))
+
+
+def test_what_is_remembered_of_entries_is_bounded_by_its_size_in_memory(tmp_path: Path) -> None:
+    """A history takes three times as much there as on the disk; the ones read first go."""
+    with entries_in(tmp_path / "memory") as entries:
+        tracemalloc.start()
+        for number in range(4 * 320):
+            entries.save(Visitor(), f"note-{number % 320}", f"{number} words " * 1_300)
+        known = entries.repository.known()
+        count = len(known)
+        del known
+        before = tracemalloc.get_traced_memory()[0]
+        entries.repository.drop_cached(list(entries.repository.known()))
+        freed = before - tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+
+    assert (True, True) == (0.5 * KNOWN_BYTES_MAX < freed < 1.1 * KNOWN_BYTES_MAX, 100 < count < 320), (freed, count)
