@@ -31,6 +31,7 @@ sweeps: $(INSTALLED) tools  ## Kills, power cuts and faults at every system call
 	  tests/entries/test_processes.py
 	MEMFILES_SCRIPTS=6700 MEMFILES_KILLED_SCRIPTS=500 $(BIN)/pytest tests/model
 	MEMFILES_WORLDS=5000 $(BIN)/pytest tests/surfaces/test_noninterference.py
+	MEMFILES_ROUNDS=1000 $(BIN)/pytest tests/storage/test_store.py
 
 # 100,000 entries and the images of file systems take minutes and some GB. MEMFILES_BENCH_ENTRIES=1000,10000 and
 # MEMFILES_BENCH_ROUNDS=40 make it shorter.
