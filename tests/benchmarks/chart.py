@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT = 760, 420
-LEFT, RIGHT, TOP, BOTTOM = 80, 210, 40, 50  # what is around the lines, in pixels
+WIDTH, HEIGHT = 820, 420
+LEFT, RIGHT, TOP, BOTTOM = 80, 270, 40, 50  # what is around the lines, in pixels
 COLORS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f")
 Points = Sequence[tuple[float, float]]
 
 
 def svg(title: str, lines: Mapping[str, Points], *, x: str, y: str) -> str:
-    """The chart; ``x`` and ``y`` say what the axes are, with the unit. Every number must be above 0."""
+    """The chart; ``x`` and ``y`` say what the axes are, with the unit. Every number must be above 0.
+
+    There may be as many lines as ``COLORS``.
+    """
     every = [point for points in lines.values() for point in points]
     wide, high = [a for a, _ in every], [b for _, b in every]
     across = _scale(min(wide), max(wide), LEFT, WIDTH - RIGHT)
@@ -27,8 +30,7 @@ def svg(title: str, lines: Mapping[str, Points], *, x: str, y: str) -> str:
         _text(LEFT, TOP - 6, y, anchor="middle"),
         *_grid(sorted(set(wide)), bottom, top, across=across, up=up),
     ]
-    for number, (name, points) in enumerate(lines.items()):
-        color = COLORS[number % len(COLORS)]
+    for number, (color, (name, points)) in enumerate(zip(COLORS[: len(lines)], lines.items(), strict=True)):
         placed = [(across(a), up(b)) for a, b in sorted(points)]
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in placed)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')

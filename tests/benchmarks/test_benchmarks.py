@@ -11,7 +11,7 @@ import pytest
 
 from tests.benchmarks import bench_growth, bench_writes
 from tests.benchmarks.bare import in_turns, ratios
-from tests.benchmarks.chart import svg
+from tests.benchmarks.chart import COLORS, svg
 from tests.benchmarks.grounds import Ground, file_system
 from tests.benchmarks.page import Figure, at_least, at_most, rendered, where
 from tests.benchmarks.writers import DEFAULTS, HISTORY, LINE, WRITERS, Writer, note_of, opened
@@ -120,6 +120,12 @@ def test_a_chart() -> None:
     assert points[1][0][1] == points[1][1][1]
     texts = [text.text for text in drawn.iter(f"{_SVG}text")]
     assert {"Title & more", "entries", "ms", "a < b", "flat", "1,000", "100,000", "100"} <= set(texts)
+
+
+def test_lines_of_a_chart_can_be_told_apart() -> None:
+    """Two lines never share a color: more of them than there are colors are refused."""
+    with pytest.raises(ValueError, match="zip"):
+        svg("Title", {str(number): [(1.0, 1.0)] for number in range(len(COLORS) + 1)}, x="x", y="y")
 
 
 def test_the_file_system_of_a_path(tmp_path: Path) -> None:
