@@ -260,21 +260,28 @@ def _threads(folder: Path, kilobytes: int, *, rounds: int) -> Iterator[Figure]:
 
 def _many(folder: Path, *, rounds: int) -> Iterator[Figure]:
     notes = [note_of(1024)] * (5 * rounds // 2)
-    with writers.opened(folder, notes) as memory:
-        appends = [(f"note-{number}", LINE) for number in range(len(notes))]
-        data = (folder / ".memory/note-0.json").read_bytes()
-        bare = median(seconds(lambda: replace_durably(folder / "bare", data)) for _ in range(rounds))
-        busy, wall = [], []
-        for _ in range(BATCHES):
-            begun = time.process_time()
-            wall.append(seconds(lambda: _many_at_once(memory.manager, appends)) / len(notes))
-            busy.append((time.process_time() - begun) / len(notes))
-    low, middle, high = quantiles(busy, n=4)
-    shown = (
-        f"{middle * 1e6:.0f} us of CPU [{low * 1e6:.0f} to {high * 1e6:.0f}], {median(wall) / bare:.2f} F by the clock"
-    )
+    appends = [(f"note-{number}", LINE) for number in range(len(notes))]
     what = f"append_many to {len(notes):,} notes of 1 KB, each, with the checkpoint"
-    yield at_most(what, middle * 1e6, 80, shown=shown, unit=" us of CPU")
+    with writers.opened(folder / "full", notes) as memory, MemoryManager(folder / "new") as manager:
+        manager.restore(writers.declared(notes))
+        data = (folder / "full/.memory/note-0.json").read_bytes()
+        bare = median(seconds(lambda: replace_durably(folder / "bare", data)) for _ in range(rounds))
+        fresh, fresh_shown = _batches(manager, appends, bare)
+        yield at_most(f"{what}, without a history, the manager alone", fresh, 80, shown=fresh_shown, unit=" us of CPU")
+        yield Figure(f"{what}, with a full history", _batches(memory.manager, appends, bare)[1])
+        one = seconds(lambda: memory.manager.append_many([("note-0", "- x\n")] * 1000)) / 1000
+        yield Figure("append_many of 1,000 lines to one note, each", f"{one * 1e6:.0f} us, {one / bare:.2f} F")
+
+
+def _batches(manager: MemoryManager, appends: Sequence[tuple[str, str]], bare: float) -> tuple[float, str]:
+    """Microseconds of the processor for each append of some batches, with their spread and the time by the clock."""
+    busy, wall = [], []
+    for _ in range(BATCHES):
+        begun = time.process_time()
+        wall.append(seconds(lambda: _many_at_once(manager, appends)) / len(appends))
+        busy.append((time.process_time() - begun) / len(appends) * 1e6)
+    low, middle, high = quantiles(busy, n=4)
+    return middle, f"{middle:.0f} us of CPU [{low:.0f} to {high:.0f}], {median(wall) / bare:.2f} F by the clock"
 
 
 def _many_at_once(manager: MemoryManager, appends: Sequence[tuple[str, str]]) -> None:
