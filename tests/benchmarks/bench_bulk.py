@@ -1,6 +1,6 @@
-"""Many at once: saves, appends, the first search of a process, and a store of 300,000 entries of 1,000 agents.
+"""Many entries: 10,000 in one save next to SQLite with FTS5 in the same run, and a store of 300,000 of 1,000 agents.
 
-Figures are processor time, as all of it is work and not waiting; SQLite with FTS5 does the same in the same run.
+Figures are processor time where all is work and not waiting.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-import pytest
-
-from memfiles import MemoryFile, MemoryManager
 from memfiles.entries.drafts import Draft
 from tests.benchmarks.bare import show
 from tests.benchmarks.language import contents
@@ -80,38 +77,12 @@ def test_save_many(tmp_path: Path) -> None:
     )
 
 
-def test_append_many(tmp_path: Path) -> None:
-    """One commit that appends to 1,000 files."""
-    files = [
-        MemoryFile(uid=f"file-{n}", name=f"file-{n}", description="notes", content="- a\n" * 256) for n in range(1_000)
-    ]
-    with MemoryManager(tmp_path / "memory") as manager:
-        manager.restore(files)
-        appends = [(file.uid, "- a line that an agent would append to its notes\n") for file in files]
-        manager.append_many(appends)
-        each = median(busy(lambda: manager.append_many(appends)) for _ in range(9)) / len(appends)
-    show("append_many of 1,000 files of 1 KiB", f"{each * 1e6:.0f} us CPU each", "goal 80 us")
-
-
 def first_search(directory: Path, agent: str, query: str) -> tuple[float, float]:
     """The processor time and the time of the first search in a process of its own, in milliseconds: medians."""
     command = [sys.executable, "-c", FIRST_SEARCH, str(directory), agent, query]
     runs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() for _ in range(5)]
     cpu, wall = (median(float(run[at]) for run in runs) * 1e3 for at in (0, 1))
     return cpu, wall
-
-
-@pytest.mark.parametrize("size", [1_000, 10_000, 100_000])
-def test_first_search(tmp_path: Path, size: int) -> None:
-    """The first search of a process on a directory that was closed; it looks at every file once."""
-    texts = contents(random.Random(size), size)
-    with entries_in(tmp_path / "memory") as entries:
-        for start in range(0, size, 500):
-            entries.save_many(
-                Visitor(), [Draft(f"note-{start + n}", text) for n, text in enumerate(texts[start : start + 500])]
-            )
-    cpu, wall = first_search(tmp_path / "memory", "support", texts[0])
-    show(f"the first search of a process at {size:,}", f"{cpu:.0f} ms CPU, {wall:.0f} ms", "goal 300 ms at 100,000")
 
 
 def test_three_hundred_thousand_entries_of_a_thousand_agents(tmp_path: Path) -> None:
