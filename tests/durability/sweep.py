@@ -56,8 +56,10 @@ class Scenario(Protocol):
         ...
 
 
-def sweep(scenario: Scenario, workspace: Path, *, every: bool = False, lacking: str = "") -> Iterator[Kill]:
-    """Run the scenario again and again, killed one system call later each time, until it ends by itself twice.
+def sweep(
+    scenario: Scenario, workspace: Path, *, every: bool = False, lacking: str = "", stride: int = 1
+) -> Iterator[Kill]:
+    """Run the scenario again and again, killed ``stride`` system calls later each time, until it ends by itself twice.
 
     ``every``: also before calls that change no file. ``lacking`` names a system call that always fails.
     """
@@ -69,7 +71,7 @@ def sweep(scenario: Scenario, workspace: Path, *, every: bool = False, lacking: 
         if base.exists():
             shutil.copytree(base, place, symlinks=True)
         examine = scenario.observe(place)
-        call, acknowledged = _run(scenario, place, kill_before=number, every=every, lacking=lacking)
+        call, acknowledged = _run(scenario, place, kill_before=number * stride, every=every, lacking=lacking)
         problems = examine(acknowledged)
         shutil.rmtree(place)
         return Kill(scenario.name, number, call, acknowledged, problems)
@@ -120,8 +122,9 @@ def run_sweeps(scenarios: Mapping[str, Scenario]) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--every", action="store_true", help="kill also before calls that change no file")
     parser.add_argument("--lacking", default="", help="a system call that always fails")
+    parser.add_argument("--stride", type=int, default=1, help="kill before only before one call in so many")
     asked = parser.parse_args()
     for number, name in enumerate(asked.names or scenarios):
         workspace = asked.workspace / f"scenario-{number}"
-        for kill in sweep(scenarios[name], workspace, every=asked.every, lacking=asked.lacking):
+        for kill in sweep(scenarios[name], workspace, every=asked.every, lacking=asked.lacking, stride=asked.stride):
             print(json.dumps(asdict(kill)), flush=True)
