@@ -45,7 +45,7 @@ class NewVersion:
 
 
 class ChangeSet(NamedTuple):
-    """What a decision writes: new ``versions``, or the records ``removed``, by path at the versions that they have.
+    """What a decision writes: new ``versions``, or the records that are ``removed`` if they have these signatures.
 
     ``aside`` says, by path, why what is there cannot be used: it goes into quarantine first. If it gets no new version
     with it, there is no record afterwards.

@@ -15,7 +15,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO, FileIO
 from typing import Literal
@@ -91,6 +91,12 @@ def may_hold_content(directory: int, name: str, *, token: bytes) -> bool:
     """Whether a live process's journal may still hold what the scrub request ``token`` is to remove."""
     data = _journal_bytes(directory, name)
     return not is_empty(data) and scrub_token_in(data) != token
+
+
+def may_hold_version(directory: int, name: str, paths: Collection[str]) -> bool:
+    """Whether a journal, of a live or a dead process, may hold a version of one of these records."""
+    frames = read_frames(_journal_bytes(directory, name))
+    return any(not frame.versions or any(version.path in paths for version in frame.versions) for frame in frames)
 
 
 def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, flush: bool) -> bool:

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -105,6 +105,10 @@ class Store:
             try:
                 with self._locks.hold(wanted, check=self._refuse_if_closed):
                     result, change = decide(self)
+                    if not change.removed:
+                        return result, self._write(change, hook)
+                self._drop_from_journals(change.removed.keys())
+                with self._locks.hold(wanted, check=self._refuse_if_closed):
                     return result, self._write(change, hook)
             except LeftBehind:
                 self.recover()
@@ -216,12 +220,15 @@ class Store:
         if not is_replaced:
             _log.warning("%s; it is in quarantine now: %s", why, kept)
 
-    def _remove(self, found: Mapping[str, Signature]) -> None:
-        """Remove the files of these records that still have these signatures.
-
-        This process's journal is emptied first, as replaying an earlier version would bring the record back.
-        """
+    def _drop_from_journals(self, paths: Collection[str]) -> None:
+        """Return once no journal holds a version of these records; replaying it would bring a removed one back."""
         self.checkpoint()
+        names = [name for name in recovery.journal_names(self.descriptor) if name != self._journal.name]
+        if any(recovery.may_hold_version(self.descriptor, name, paths) for name in names):
+            self.scrub()
+
+    def _remove(self, found: Mapping[str, Signature]) -> None:
+        """Remove the files of these records that still have these signatures."""
         with storage_failure("a record cannot be removed"):
             for path, signature in found.items():
                 if atomic.signature(self.descriptor, path) == signature:

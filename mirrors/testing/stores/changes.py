@@ -1,0 +1,226 @@
+"""Questions about changes: several records together or not at all, decided on what is there, and never on less."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NoReturn
+
+from memfiles.errors import InvalidArgument, RevisionConflict
+from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records, RecordStore
+from mirrors.testing.place import expect, expect_error
+from mirrors.testing.stores.place import (
+    PATIENCE_SECONDS,
+    StorePlace,
+    append,
+    body_of,
+    lines,
+    next_version,
+    put,
+    read,
+    remove,
+    write,
+)
+
+ENTRY = f"entries/support/{'5' * 40}.json"
+BAD_PATHS = (
+    *("", "/", "/a.json", "../a.json", "a/../../b.json", "a.json/", "a", ".a.json", "a\0.json", "a\n.json", "a.json\n"),
+    *("quarantine/a.json", "entries/a.json", f"entries/../{'5' * 40}.json", f"entries/support/{'5' * 39}/.json"),
+)
+_BLINK_SECONDS = 0.3  # after which a change that waits for ours is taken to wait
+
+
+def what_is_changed_is_there_for_everyone(place: StorePlace) -> None:
+    """A change returns the signature under which every handle finds the same bytes."""
+    with place.open() as store, place.open() as other:
+        for path in ("a.json", ENTRY):
+            body = body_of(path, 1, "one ü\n")
+            told = write(store, NewVersion(path, 1, body, None))
+            expect((body, told[path]), other.find(path), "another handle finds what was written, and its signature")
+            expect(told[path], other.signature(path), "the signature without the bytes is the same")
+            expect(told[path], store.signature(path), "here as well")
+
+
+def what_is_not_there_is_none(place: StorePlace) -> None:
+    """Absence is an answer, also to a decision."""
+    with place.open() as store:
+        expect((None, None), (store.find("a.json"), store.signature("a.json")), "there is no record")
+        result, told = store.change(["a.json"], lambda records: (records.find("a.json"), NOTHING))
+        expect((None, {}), (result, dict(told)), "a decision finds none, writes nothing, and has a result")
+
+
+def every_version_has_its_own_signature(place: StorePlace) -> None:
+    """Also of the same bytes, also in quick succession: a signature stands for one version."""
+    with place.open() as store:
+        signatures = [put(store, {"a.json": "same"})["a.json"] for _ in range(20)]
+        body = body_of("a.json", 21, "same")
+        for _ in range(2):
+            signatures.append(write(store, NewVersion("a.json", 21, body, signatures[-1]))["a.json"])
+        expect(22, len(set(signatures)), "22 versions have 22 signatures")
+        expect([len(body)] * 2, [each[1] for each in signatures[-2:]], "the second number is the size")
+
+
+def several_records_change_together(place: StorePlace) -> None:
+    """One decision writes many records, of which some are new."""
+    texts = {f"a{number}.json": str(number) for number in range(300)}
+    with place.open() as store:
+        put(store, {"a7.json": "before", "b.json": "stays"})
+        told = put(store, texts)
+        expect(texts.keys(), told.keys(), "the signatures of all that was written")
+    with place.open() as other:
+        expect(texts, {path: read(other, path) for path in texts}, "all of them are there")
+        expect("stays", read(other, "b.json"), "and what was not among them is as it was")
+
+
+def a_big_record_comes_back_whole(place: StorePlace) -> None:
+    """Bytes are bytes, however many."""
+    text = "ü\u2028\x7f" * 1_000_000
+    with place.open() as store, place.open() as other:
+        put(store, {"a.json": text})
+        expect(text, read(other, "a.json"), "a record of megabytes")
+
+
+def a_decision_that_raises_changes_nothing(place: StorePlace) -> None:
+    """Its error comes out, and the store is as before."""
+
+    def decide(records: Records) -> NoReturn:
+        read(records, "a.json")
+        raise RevisionConflict("not this one")
+
+    with place.open() as store:
+        before = put(store, {"a.json": "1"})["a.json"]
+        expect_error(RevisionConflict, lambda: store.change(["a.json", "b.json"], decide), "the error of a decision")
+        expect((before, None), (store.signature("a.json"), store.signature("b.json")), "nothing was written")
+        put(store, {"a.json": "2"})
+        expect("2", read(store, "a.json"), "the records are free again")
+
+
+def a_decision_sees_what_others_wrote(place: StorePlace) -> None:
+    """A handle that has seen a version does not decide on it once it was replaced."""
+    with place.open() as store, place.open() as other:
+        for number in range(10):
+            append(store if number % 2 else other, ["a.json"], str(number))
+        expect([*map(str, range(10))], lines(store, "a.json"), "every line of both handles")
+
+
+def a_change_on_a_stale_version_can_be_refused(place: StorePlace) -> None:
+    """A caller that has seen a version compares it in its decision: of two that saw the same, the second learns it."""
+
+    def replace(store: RecordStore, text: str) -> None:
+        def decide(records: Records) -> tuple[None, ChangeSet]:
+            if records.signature("a.json") != seen:
+                raise RevisionConflict("it was changed meanwhile")
+            return None, ChangeSet([next_version(records, "a.json", text)])
+
+        store.change(["a.json"], decide)
+
+    with place.open() as store, place.open() as other:
+        seen = put(store, {"a.json": "1"})["a.json"]
+        replace(other, "2")
+        expect_error(RevisionConflict, lambda: replace(store, "3"), "a change on a stale version")
+        expect("2", read(store, "a.json"), "the first of two is kept")
+
+
+def a_change_in_the_middle_of_a_decision_is_not_lost(place: StorePlace) -> None:
+    """It waits for the decision, or the decision is made again: either way both changes are there."""
+    calls: list[str | None] = []
+    with place.open() as store, place.open() as other:
+        put(store, {"a.json": "first\n"})
+        meanwhile = threading.Thread(target=append, args=(other, ["a.json"], "theirs"))
+
+        def decide(records: Records) -> tuple[str, ChangeSet]:
+            found = read(records, "a.json") or ""
+            calls.append(found)
+            if len(calls) == 1:
+                meanwhile.start()
+                meanwhile.join(_BLINK_SECONDS)
+            return found, ChangeSet([next_version(records, "a.json", found + "ours\n")])
+
+        result, _ = store.change(["a.json"], decide)
+        meanwhile.join(PATIENCE_SECONDS)
+        found = lines(store, "a.json")
+        expect(["first", "ours", "theirs"], sorted(found), "both changes, each once")
+        expect("first", found[0], "on top of what was there")
+        expect(calls[-1], result, "the result is that of the decision that counted")
+        expect(True, len(calls) == 1 or found[1] == "theirs", "a decision is made again only if it has to be")
+
+
+def a_hook_hears_of_a_change_before_and_after(place: StorePlace) -> None:
+    """Before: nothing is changed yet; after: it is. A change that writes nothing is none."""
+    heard: list[tuple[str, object, str | None]] = []
+
+    class Hook:
+        def before(self, paths: Sequence[str]) -> None:
+            heard.append(("before", [*paths], read(store, "a.json")))
+
+        def after(self, written: Mapping[str, object]) -> None:
+            heard.append(("after", dict(written), read(store, "a.json")))
+
+        def failed(self) -> None:
+            heard.append(("failed", None, read(store, "a.json")))
+
+    with place.open() as store:
+        first = next_version(store, "a.json", "1")
+        _, told = store.change(["a.json", "b.json"], lambda _: (None, ChangeSet([first])), hook=Hook())
+        store.change(["a.json"], lambda _: (None, NOTHING), hook=Hook())
+        store.change(["a.json"], lambda _: (None, ChangeSet(removed=told)), hook=Hook())
+        expect(
+            [
+                ("before", ["a.json"], None),
+                ("after", dict(told), "1"),
+                ("before", ["a.json"], "1"),
+                ("after", {}, None),
+            ],
+            heard,
+            "what a hook hears, and what it finds then",
+        )
+
+
+def what_is_removed_is_gone_and_may_come_again(place: StorePlace) -> None:
+    """A removed record is gone for everyone; a record that is not at the version named stays."""
+    with place.open() as store, place.open() as other:
+        first = put(store, {"a.json": "1", "b.json": "stays"})
+        remove(other, ["a.json"])
+        expect((None, None), (read(store, "a.json"), store.signature("a.json")), "it is gone")
+        expect("stays", read(store, "b.json"), "another is not")
+        put(store, {"a.json": "2"})
+        store.change(["a.json"], lambda _: (None, ChangeSet(removed={"a.json": first["a.json"]})))
+        expect("2", read(other, "a.json"), "a version that was not seen is not removed")
+    with place.open() as later:
+        expect(("2", "stays"), (read(later, "a.json"), read(later, "b.json")), "so it is after a restart")
+
+
+def what_is_put_aside_makes_room(place: StorePlace) -> None:
+    """A record that cannot be used goes into quarantine, with a new version in its place or none."""
+    with place.open() as store, place.open() as other:
+        put(store, {"a.json": "unusable 1", "b.json": "unusable 2"})
+        why = "the exam says so"
+        new = next_version(store, "a.json", "new")
+        store.change(["a.json"], lambda _: (None, ChangeSet([new], aside={"a.json": why})))
+        store.change(["b.json"], lambda _: (None, ChangeSet(aside={"b.json": why})))
+        expect(("new", None), (read(other, "a.json"), read(other, "b.json")), "the new version, and no record")
+        store.scrub()
+        if place.holds is not None:
+            expect([1, 1], [len(place.holds(b"unusable %d" % each)) for each in (1, 2)], "a copy of each is kept")
+
+
+def bad_paths_reach_nothing(place: StorePlace) -> None:
+    """Where no record can be there is none, and none can be made, among good paths neither."""
+    good = NewVersion("a.json", 1, body_of("a.json", 1, "good"), None)
+    with place.open() as store:
+        for path in BAD_PATHS:
+            expect((None, None), (store.find(path), store.signature(path)), f"nothing is at {path!r}")
+            bad = NewVersion(path, 1, body_of("a.json", 1, "bad"), None)
+            expect_error(InvalidArgument, partial(write, store, good, bad), f"a change of {path!r}")
+        expect({}, dict(store.changes().records), "nothing was written")
+
+
+def a_closed_store_changes_nothing(place: StorePlace) -> None:
+    """A change is refused, whoever still has the handle; what was written before is there."""
+    with place.open() as store:
+        put(store, {"a.json": "1"})
+        store.close()
+        expect_error(InvalidArgument, lambda: put(store, {"a.json": "2", "b.json": "2"}), "a change of a closed store")
+    with place.open() as later:
+        expect(("1", None), (read(later, "a.json"), read(later, "b.json")), "what was there before the close")
