@@ -67,19 +67,24 @@ def rendered(title: str, intro: str, parts: Mapping[str, Sequence[Figure]], *, c
 
 def where() -> str:
     """When and on what this is measured."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    busy = " Other programs ran at the same time, so the times are longer than they need be." * (load > cores)
     return (
         f"Measured by `make bench` on {datetime.now(UTC):%Y-%m-%d}, commit {_commit()}, Python "
-        f"{platform.python_version()}, {platform.system()} {platform.release()}, {os.cpu_count()} cores, load "
-        f"{os.getloadavg()[0]:.1f} at the end."
+        f"{platform.python_version()}, {platform.system()} {platform.release()}, {cores} cores, load "
+        f"{load:.1f} at the end.{busy}"
     )
 
 
 def _commit() -> str:
-    """The commit, and whether files differ from it."""
-    ran = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return ran.stdout.strip() or "unknown"
+    """The commit, and whether code differs from it; pages do while they are written."""
+
+    def git(*arguments: str) -> str:
+        ran = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return ran.stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "memfiles", "mirrors", "tests/benchmarks")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + " with changes" * bool(changed)
 
 
 def _table(figures: Iterable[Figure]) -> str:
