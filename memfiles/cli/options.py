@@ -18,7 +18,7 @@ import click
 
 DEFAULT_WORKFLOW = "workflow.yaml"
 OFFERED_MAX = 100  # names on one TAB
-_PLAIN = re.compile(r"[\w./][\w@%+:,./=-]*")
+_PLAIN = r"[\w./][\w@%+:,./=-]*"
 _NAMED = {"include": "key", "name": "file", "prefix": "key", "record": "file"}
 _OFFERED = {"agent", "category", "file", "key", "level", "undo", "user"}
 """What the values of options and arguments are that a shell completes, some under other names."""
@@ -92,7 +92,7 @@ class _Offered(click.types.StringParamType):
         with suppress(Exception), ctx.scope(cleanup=False), redirect_stderr(StringIO()):
             from memfiles.cli import opening  # late: it imports this module
 
-            names = {name for name in opening.names_of(self._what, ctx, incomplete) if _PLAIN.fullmatch(name)}
+            names = {name for name in opening.names_of(self._what, ctx, incomplete) if re.fullmatch(_PLAIN, name)}
             return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)][:OFFERED_MAX]
         return []
 

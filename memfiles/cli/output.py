@@ -10,9 +10,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
-import shlex
-import shutil
 import sys
 import threading
 import time
@@ -24,6 +21,7 @@ import click
 
 from memfiles.cli.options import current
 from memfiles.errors import InvalidArgument
+from memfiles.records import late_pattern
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -37,7 +35,7 @@ _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
 # Controls, and what Unicode calls default ignorable: marks of direction, zero-width characters, fillers, tags and
 # variation selectors, with which text can hide from whoever reads it. The two selectors that choose between text and
 # emoji hide nothing.
-_UNSEEN = re.compile(
+_UNSEEN = late_pattern(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff]"
@@ -122,6 +120,8 @@ def harmless(text: str) -> str:
 
 def width() -> int:
     """The width to print in, in columns (80 if unknown)."""
+    import shutil  # late: only a terminal needs it
+
     return max(MIN_WIDTH, shutil.get_terminal_size().columns)
 
 
@@ -177,6 +177,9 @@ class _Page(io.StringIO):
 
 
 def _show(text: str, pager: str) -> None:
+    import shlex  # late: only a pager needs it
+    import shutil  # late: only a terminal needs it
+
     columns, lines = shutil.get_terminal_size()
     needed = sum(max(1, -(-len(line) // columns)) for line in click.unstyle(text).splitlines())
     if needed < lines:  # one is the prompt's

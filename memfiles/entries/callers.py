@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from memfiles.entries.drafts import Category, EntryRules
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly
+from memfiles.records import LateValue
 from memfiles.records.entry import FACETS, MAX_AUTHORS, Entry, Scope
 from memfiles.records.keys import (
     WORKSPACE,
@@ -114,8 +115,7 @@ class Caller(Protocol):
         """``InvalidArgument`` once the session is closed: its run may be over, and a save would belong to nobody."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(LateValue):
     """The operator of the directory, as the caller of one change of an entry at its own level. Never a session."""
 
     level: str

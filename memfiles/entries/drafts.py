@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from memfiles.entries.budgets import Budget
 from memfiles.errors import InvalidArgument, SizeExceeded
+from memfiles.records import LateValue
 from memfiles.records.entry import (
     CONVERSATION,
     DEFAULT_CONFIDENCE,
@@ -45,8 +46,7 @@ DAY_SECONDS = 24 * HOUR_SECONDS
 FIRST_MOMENT, LAST_MOMENT = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(LateValue):
     """An entry to be saved: None is "not given", which keeps the stored value, or else takes the default.
 
     ``ttl`` is in seconds from the last change of the content. ``restarts``: it counts from this save, to the
@@ -95,8 +95,7 @@ def drafts_of(values: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(LateValue):
     """The receipt of a save, update, edit, undo or restore. ``evicted`` are the keys that a budget cost.
 
     Less was lost of the keys in ``merged``, whose content another entry has, and in ``folded``, which became a note.
@@ -144,8 +143,7 @@ class Revealed(NamedTuple):
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(LateValue):
     """An entry that is hidden now, and can be restored; ``revealed`` is what is visible again under its key."""
 
     key: str
@@ -204,8 +202,7 @@ BUILT_IN: Mapping[str, Category] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(LateValue):
     """A draft that may be stored, and the warnings for its writer."""
 
     draft: Draft

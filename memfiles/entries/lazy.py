@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from memfiles.errors import ExtraMissing
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from memfiles.entries.reader import EntryRepository
     from memfiles.index.index import Index
     from memfiles.index.search.embedder import Embedder
+    from memfiles.sync.replica import Replica
 
 _log = logging.getLogger("memfiles")
 
@@ -84,6 +84,16 @@ class LazyEntries:
                 self._entries.close()
 
 
+def lazy_entries(workflow: Workflow, assemble: Callable[[], Entries], *, replica: Replica | None) -> LazyEntries:
+    """The entries, opened now if they are declared; a mirrored directory's replica learns of them at their opening."""
+    entries = LazyEntries(workflow, assemble)
+    if replica is not None:
+        entries.when_opened(lambda it: replica.with_entries(it.repository, release_forgotten=it.release_forgotten))
+    if entries.are_needed:
+        entries.opened()
+    return entries
+
+
 def assembled(
     workflow: Workflow,
     store: Store,
@@ -111,6 +121,8 @@ def assembled(
 
 def opened_to_read(workflow: Workflow, cleanup: ExitStack, log: AuditLog) -> Entries:
     """The entries of the memory directory; where there is none, of an empty temporary one, as none may be made."""
+    from tempfile import TemporaryDirectory  # late: only a missing directory needs it
+
     directory = workflow.directory
     if not (is_there := directory.is_dir()):
         directory = Path(cleanup.enter_context(TemporaryDirectory(prefix="memfiles-")))

@@ -24,12 +24,11 @@ from memfiles.records.record import Actor, Change, Record, Stamp, stamp_of
 from memfiles.records.redactions import NONCE_BYTES, piece_of
 from memfiles.secrets.gate import Gated, LabelGate, Policy, Scanner, check_label, judge_change
 from memfiles.storage import quarantine
-from memfiles.sync import ledger
-from memfiles.sync.mirror import Mirror, takes
 
 if TYPE_CHECKING:
     from memfiles.files.manager import MemoryManager
     from memfiles.storage.events import RecordChanged
+    from memfiles.sync.mirror import Mirror
 
 Given = Literal["part", "all", "nothing"]
 """What of a result its caller gave: the part that is new, all of it, or nothing: it was there before, so only warn."""
@@ -118,6 +117,8 @@ def erase(manager: MemoryManager, lost: Lost, records: object) -> int:
     for path, (_, texts) in lost.items():
         pieces = [piece_of(text.encode(), known=(), nonce=os.urandom(NONCE_BYTES)) for text in texts]
         removed += quarantine.remove_copies(store.descriptor, path, holding=pieces)
+    from memfiles.sync import ledger  # late: few changes take out what was there
+
     try:
         ledger.scrub(manager.directory, {path: revision for path, (revision, _) in lost.items()})
     finally:
@@ -131,7 +132,11 @@ def erase(manager: MemoryManager, lost: Lost, records: object) -> int:
 def check_carried(redaction: Redaction, *, mirror: Mirror | None) -> None:
     """``MirrorRefused`` after a redaction that the mirror cannot tell other machines of."""
     is_changed = redaction.in_content or redaction.in_history
-    if is_changed and mirror is not None and not takes(mirror, _ANY_ENTRY):
+    if not is_changed or mirror is None:
+        return
+    from memfiles.sync.mirror import takes  # late: only workflows with a mirror need it
+
+    if not takes(mirror, _ANY_ENTRY):
         raise MirrorRefused(
             f"{redaction.receipt.name}: the text is gone here, and from the mirror's copy once that is pushed; but "
             f"this mirror keeps content only, so other machines do not learn of the redaction and can bring the text "

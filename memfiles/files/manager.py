@@ -9,16 +9,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.files import start_cache
 from memfiles.files.file_gate import FileGate, Given, Lost, check_carried, erase
-from memfiles.files.restore_report import FileReport, FileView, RestoreReport, declared_files, view_of
-from memfiles.files.restorer import Restorer, stored_record
+from memfiles.files.restore_report import FileReport, FileView, RestoreReport, declared_files
+from memfiles.files.restorer import Restorer, seen_on_disk
 from memfiles.files.start_cache import CacheRow
 from memfiles.files.user_files import FilesOfUser, UserEpoch, UserFiles, UserRecords
 from memfiles.records import file_changes, history
@@ -34,9 +33,11 @@ from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILE_KIND
 from memfiles.storage.repository import DeclaredFiles, RecordRepository
 from memfiles.storage.store import Durability, Store, needs_recovery, real_directory, record_paths
-from memfiles.sync.mirror import Mirror, Stored
-from memfiles.sync.replica import Replica
 from memfiles.workflow.workflow import MemoryFile, Workflow
+
+if TYPE_CHECKING:
+    from memfiles.sync.mirror import Mirror, Stored
+    from memfiles.sync.replica import Replica
 
 User = str | UserEpoch | None
 _log = logging.getLogger("memfiles")
@@ -104,9 +105,7 @@ class MemoryManager:
 
     def view(self, file: MemoryFile, report: FileReport) -> FileView:
         """A declared file as it is on disk, or as it would start, without touching the disk or the live set."""
-        with suppress(RecordCorrupt):
-            return view_of(file, report, stored_record(self.directory, file.uid), lowest_level=self._lowest_level)
-        return view_of(file, report, None, lowest_level=self._lowest_level)
+        return seen_on_disk(self.directory, file, report, lowest_level=self._lowest_level)
 
     def recover(self) -> None:
         """Replay the journals of dead processes, as ``restore`` does; without one nothing is touched."""
@@ -342,6 +341,8 @@ class MemoryManager:
     @property
     def replica(self) -> Replica:
         """The live files, to be kept in sync with a mirror."""
+        from memfiles.sync.replica import Replica  # late: only workflows with a mirror need it
+
         return Replica(self._live, self.store, now=self._now)
 
     def _restorer(self) -> Restorer:

@@ -56,8 +56,7 @@ class RestoreReport:
         return {"files": [row._asdict() for row in self.files], "orphans": list(self.orphans)}
 
 
-@dataclass(frozen=True)
-class FileView:
+class FileView(NamedTuple):
     """One declared file with the report and the record that a restore would leave; ``stored`` is the one on disk."""
 
     report: FileReport

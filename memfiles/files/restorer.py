@@ -8,46 +8,44 @@ not rewritten; and examining changes nothing, so that a plan is a restore that s
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt, StorageFailed
 from memfiles.files import start_cache
-from memfiles.files.restore_report import FileReport, RestoreReport, Status, metadata_of
+from memfiles.files.restore_report import FileReport, FileView, RestoreReport, Status, metadata_of, view_of
 from memfiles.files.start_cache import CacheRow
 from memfiles.records.declared_metadata import Metadata, decode_file, is_older, redeclared, seed
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import record_path, uid_of
 from memfiles.records.record import MAX_RECORD_BYTES, Record
-from memfiles.storage import atomic, quarantine
+from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, is_settled, storage_failure
-from memfiles.storage.record_kinds import Observed, version_of
 from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records
-from memfiles.storage.store import Store
-from memfiles.storage.transaction import groups_of
-from memfiles.sync.downloads import DEADLINE_SECONDS, fetch
-from memfiles.sync.mirror import Answer, Mirror, Stored
 from memfiles.workflow.workflow import MemoryFile
 
+if TYPE_CHECKING:
+    from memfiles.storage.record_kinds import Observed
+    from memfiles.storage.store import Store
+    from memfiles.sync.mirror import Answer, Mirror, Stored
+
 _TAKEN_OVER = "its content was taken over from the older manager's record"
-_log = logging.getLogger("memfiles")
 
 
 class Examined(NamedTuple):
     """One declared file and what a restore would do: write ``record`` (None: nothing) and report ``row``.
 
-    ``data`` are the record's bytes if they are already known; ``stored`` is the mirror's object it comes from.
+    ``seen`` is what is on disk, and whether no later change can look the same. ``data`` are the record's bytes if they
+    are already known; ``stored`` is the mirror's object it comes from.
     """
 
     row: FileReport
     record: Record | None = None
     signature: Signature | None = None
-    seen: Observed[Record] | None = None
+    seen: tuple[Record, Signature, bool] | None = None
     is_bad: bool = False
     data: bytes | None = None
     stored: Stored | None = None
@@ -61,8 +59,7 @@ class MissingFile(NamedTuple):
     signature: Signature | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(NamedTuple):
     """The result of a restore: its report, the observed record of each live file by path, and the start cache used.
 
     ``hydrated`` are the mirror's objects that records were made from, by path: what the mirror has acknowledged.
@@ -74,15 +71,14 @@ class Restored:
     hydrated: dict[str, Stored]
 
 
-@dataclass(frozen=True, slots=True)
-class Restorer:
+class Restorer(NamedTuple):
     """Examines declared files against one directory and an optional mirror; ``origin`` is a mirrored directory's id."""
 
     mirror: Mirror | None
     now: Callable[[], str]
     lowest_level: str
     origin: str | None = None
-    deadline_seconds: float = DEADLINE_SECONDS
+    deadline_seconds: float | None = None
 
     def plan(self, directory: Path, files: Sequence[MemoryFile]) -> RestoreReport:
         """The report that ``restore`` would give; nothing is created or changed, not even the directory."""
@@ -103,6 +99,9 @@ class Restorer:
         1. examine every file; 2. fetch what is missing from the mirror; 3. write what is to be written, all at once
         unless it is too large for one commit. If a file changed meanwhile, it is examined again.
         """
+        from memfiles.storage import quarantine  # late: a plan needs none of it
+        from memfiles.storage.record_kinds import Observed
+
         files, cached = _of_all_users(files), start_cache.load(store.descriptor)
         answers: dict[str, Answer] = {}  # of the mirror, which is asked at most once for each file
         orphans = _orphans(store.descriptor, files)
@@ -120,7 +119,7 @@ class Restorer:
             if item.is_bad and item.record is not None and item.record.redactions:  # the mirror's copy knows of these
                 quarantine.remove_copies(store.descriptor, path, holding=item.record.redactions)
         seen = {
-            path: Observed(item.record, signatures[path]) if item.record is not None else item.seen
+            path: Observed(item.record, signatures[path]) if item.record is not None else _observed(item)
             for path, item in examined.items()
         }
         hydrated = {path: item.stored for path, item in examined.items() if item.stored is not None}
@@ -159,7 +158,9 @@ class Restorer:
         items = list(found)
         unasked = self._unasked(items, answers)
         if unasked and self.mirror is not None:
-            fetched = fetch(self.mirror, unasked, deadline_seconds=self.deadline_seconds)
+            from memfiles.sync.downloads import DEADLINE_SECONDS, fetch  # late: only workflows with a mirror need it
+
+            fetched = fetch(self.mirror, unasked, deadline_seconds=self.deadline_seconds or DEADLINE_SECONDS)
             answers |= fetched
             _warn(fetched)
         return [self._from_elsewhere(item, answers) if isinstance(item, MissingFile) else item for item in items]
@@ -195,7 +196,7 @@ class Restorer:
         detail = "its content was changed by hand" if by_hand else _TAKEN_OVER if is_older(local) else None
         status: Status = "kept" if record is local else "updated"
         row = FileReport(file.uid, file.name, status, record.size_bytes > record.max_size_bytes, detail)
-        seen = Observed(record, found[1], settled=is_settled(found[1]))
+        seen = record, found[1], is_settled(found[1])
         return Examined(row, None if record is local else record, found[1], seen)
 
     def _from_elsewhere(self, missing: MissingFile, answers: dict[str, Answer]) -> Examined:
@@ -206,11 +207,11 @@ class Restorer:
         copy, detail = _copy_in(answer, uid=file.uid)
         source: Status = "hydrated"
         if copy is None:
-            source = "seeded" if answer is None or isinstance(answer, Stored) else "provisional"
+            source = "provisional" if isinstance(answer, Exception) else "seeded"
             record = seed(file.uid, metadata, content=file.content, at=at, provisional=source == "provisional")
         else:
             record = redeclared(copy, metadata, at=at)
-        stored = answer if copy is not None and isinstance(answer, Stored) else None
+        stored = answer if copy is not None and not isinstance(answer, Exception) else None
         data = stored.body if stored is not None and record is copy else None
         if data is None:
             record = self._stamped(record)
@@ -239,11 +240,18 @@ def stored_record(directory: Path, uid: str) -> Record | None:
     return decode_file(found[0], uid=uid) if found else None
 
 
+def seen_on_disk(directory: Path, file: MemoryFile, report: FileReport, *, lowest_level: str) -> FileView:
+    """A declared file as it is on disk, or as it would start; read without a store."""
+    with suppress(RecordCorrupt):
+        return view_of(file, report, stored_record(directory, file.uid), lowest_level=lowest_level)
+    return view_of(file, report, None, lowest_level=lowest_level)
+
+
 def _copy_in(answer: Answer, *, uid: str) -> tuple[Record | None, str | None]:
     """The record in the mirror's answer, or else the reason if there is one to report."""
     if answer is None:
         return None, None
-    if not isinstance(answer, Stored):
+    if isinstance(answer, Exception):
         return None, f"the mirror {'refused' if isinstance(answer, MirrorRefused) else 'did not answer'}: {answer}"
     try:
         copy = decode_file(answer.body, uid=uid)
@@ -256,7 +264,9 @@ def _warn(found: dict[str, Answer]) -> None:
     """Log one line, however many files the mirror did not answer for."""
     errors = [answer for answer in found.values() if isinstance(answer, MirrorUnavailable)]
     if errors:
-        _log.warning(
+        import logging  # late: who only looks does without
+
+        logging.getLogger("memfiles").warning(
             "the mirror gave no answer for %d of %d files, which start with their declared content until it does: %s",
             len(errors),
             len(found),
@@ -266,6 +276,8 @@ def _warn(found: dict[str, Answer]) -> None:
 
 def _change_set(items: Mapping[str, Examined]) -> ChangeSet:
     """As many of the new records as one commit can hold; broken files go to quarantine first."""
+    from memfiles.storage.transaction import groups_of  # late, as above
+
     versions = next(groups_of(_version_of(path, item) for path, item in items.items()), [])
     bad = [version.path for version in versions if items[version.path].is_bad]
     return ChangeSet(versions, aside={path: items[path].row.detail or "unreadable" for path in bad})
@@ -274,8 +286,16 @@ def _change_set(items: Mapping[str, Examined]) -> ChangeSet:
 def _version_of(path: str, item: Examined) -> NewVersion:
     assert item.record is not None
     if item.data is None:
+        from memfiles.storage.record_kinds import version_of  # late, as above
+
         return version_of(item.record, replaces=item.signature)
     return NewVersion(path, item.record.revision, item.data, replaces=item.signature)
+
+
+def _observed(item: Examined) -> Observed[Record] | None:
+    from memfiles.storage.record_kinds import Observed  # late, as above
+
+    return Observed(*item.seen[:2], settled=item.seen[2]) if item.seen is not None else None
 
 
 def _orphans(directory: int, files: Sequence[MemoryFile]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ ten thousand of them in the time it takes to stat as many files.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from pydantic_core import from_json, to_json
 
@@ -17,7 +18,9 @@ from memfiles.records.keys import RECORD_SUFFIX
 from memfiles.records.record import Record
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature
-from memfiles.storage.repository import RecordRepository
+
+if TYPE_CHECKING:
+    from memfiles.storage.repository import RecordRepository
 
 PATH = ".state/unchanged.json"
 _FORMAT = "memfiles-unchanged/1"

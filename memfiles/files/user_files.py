@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from memfiles.errors import InvalidArgument
 from memfiles.files.restore_report import FileReport, FileView, metadata_of
+from memfiles.records import LateValue
 from memfiles.records.declared_metadata import seed
 from memfiles.records.entry import MAX_ENTRY_BYTES, TEXT_NAME, Entry
 from memfiles.records.keys import FILES, check_user, id_path, uid_at, user_file_path
@@ -51,8 +52,7 @@ class UserRecords(Protocol):
         """Remove the earlier content of these records from all that is derived from them."""
 
 
-@dataclass(frozen=True)
-class UserFiles:
+class UserFiles(LateValue):
     """The files of all users of one open memory.
 
     ``opened`` opens their records at the first use. ``at`` is the time of content that is declared and not yet written.
@@ -69,8 +69,7 @@ class UserFiles:
         return FilesOfUser(self, known, declared)
 
 
-@dataclass(frozen=True)
-class FilesOfUser:
+class FilesOfUser(LateValue):
     """The files of one user, by the paths of their records, as a repository has those of all users."""
 
     files: UserFiles

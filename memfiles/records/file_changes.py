@@ -6,13 +6,13 @@ the receipt to return; a refusal is raised, and nothing has happened.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from memfiles.errors import EditNoMatch, EmptyText, InvalidArgument, RevisionConflict, RevisionUnknown, SizeExceeded
+from memfiles.records import LateValue
 from memfiles.records.history import (
     Splice,
     content_at,
@@ -122,8 +122,7 @@ def share_of(cap: int, *, used: int) -> float:
     return used / cap if cap else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(LateValue):
     """The record to commit, None if nothing changes, and the receipt for the caller."""
 
     record: Record | None
@@ -390,6 +389,8 @@ def _last_content_change(record: Record) -> Change:
 
 def _no_match(record: Record, old: str) -> str:
     """The reason for no match, with the nearest line so that the caller can correct itself."""
+    import difflib  # late: only a mistake needs it
+
     first = old.strip().split("\n")[0][:_HINT_WIDTH]
     lines = record.content.split("\n")[:_HINT_LINES]
     near = difflib.get_close_matches(first, [line[:_HINT_WIDTH] for line in lines], n=1, cutoff=0.5) if first else []

@@ -6,14 +6,14 @@ a revision that the history no longer covers is an error, never a guess.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import StringIO
 from typing import NamedTuple
 
 from memfiles.errors import RevisionUnknown
+from memfiles.records import LateValue
 from memfiles.records.keys import check_whole
 from memfiles.records.record import Change, Record, with_content, with_redactions
 from memfiles.records.redactions import Cleaner, Fragments, Piece, reveal, united
@@ -22,8 +22,7 @@ _COMPARED_MAX = 2048  # characters; longer ones would take seconds
 _ALIKE_MIN = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Splice:
+class Splice(LateValue):
     """Replacing ``old`` at byte ``offset`` by ``bytes`` bytes of new text; offset None means at the end."""
 
     bytes: int
@@ -101,6 +100,8 @@ def unified_diff(record: Record, *, from_revision: int, to_revision: int) -> str
 
 def diff_between(before: str, after: str, *, names: tuple[str, str]) -> str:
     """A unified diff between two texts under these names; empty when they are equal."""
+    import difflib  # late: few changes need it
+
     old, new = (list(StringIO(text, newline="\n")) for text in (before, after))
     lines = difflib.unified_diff(old, new, *names)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
@@ -216,6 +217,8 @@ def _parts(before: bytes, after: bytes) -> Iterator[tuple[bytes, bytes, tuple[in
 
     What the replaced and the new text have in common was not removed; a few letters may be alike by chance.
     """
+    import difflib  # late: few changes need it
+
     splice = splice_between(before, after)
     start, old = splice.offset or 0, splice.old
     new = after[start : start + splice.bytes].decode()

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.records import late_pattern
 
 NAME_MAX = 64
 UID_MAX = 128
@@ -43,10 +44,10 @@ ENTRY_PATH_PATTERN = (
     r"^entries/((@workspace|@files/users/[0-9a-f]{40}|[a-z0-9_=-]{1,160}(/users/[0-9a-f]{40})?)/([0-9a-f]{40})"
     r"|@ids/([0-9a-f]{32}([0-9a-f]{8})?))\.json$"
 )
-_USER_IN = re.compile(rf"(?:^|/){USERS}/([0-9a-f]{{40}})/")
-_NAME = re.compile(NAME_PATTERN[1:-1], re.ASCII)
-_UID = re.compile(UID_PATTERN[1:-1], re.ASCII)
-_ENTRY_PATH = re.compile(ENTRY_PATH_PATTERN[1:-1], re.ASCII)
+_USER_IN = late_pattern(rf"(?:^|/){USERS}/([0-9a-f]{{40}})/")
+_NAME = late_pattern(NAME_PATTERN[1:-1], re.ASCII)
+_UID = late_pattern(UID_PATTERN[1:-1], re.ASCII)
+_ENTRY_PATH = late_pattern(ENTRY_PATH_PATTERN[1:-1], re.ASCII)
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
 _LONGEST_FOLDER = 120
 MAX_FOREIGN_REVISION = 2**48

@@ -17,6 +17,7 @@ from functools import cache, partial
 from typing import Literal, Protocol, cast
 
 from memfiles.errors import InvalidArgument, SecretRefused
+from memfiles.records import LateValue, late_pattern
 from memfiles.secrets.rules import REACH, REACH_OF_ANCHOR, RULES, UNBROKEN, Rule
 
 Policy = Literal["block", "redact", "warn", "off"]
@@ -25,15 +26,14 @@ LABEL_BYTES_MAX = 255
 _SHOWN = 5  # findings named in one message
 _ROUNDS = 8
 _REMEMBERED = 256  # labels
-_UNBROKEN = re.compile(UNBROKEN)
+_UNBROKEN = late_pattern(UNBROKEN)
 _KEY = "PRIVATE KEY"  # the match of its rule runs over many lines; in every other rule, two lines meet in a gap
 _GAP = 16
 _GAP_LETTERS = "\"'`*:=> \t\n\r\f\vis"
 _log = logging.getLogger("memfiles")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(LateValue):
     """One credential in a text: its kind and its place in UTF-8 bytes, never its value."""
 
     rule: str
@@ -58,8 +58,7 @@ class Scan:
     trouble: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Gated:
+class Gated(LateValue):
     """A text that may be stored, the warnings for its writer, and the parts of credentials that a change took out."""
 
     text: str
@@ -100,8 +99,7 @@ def scanner_called(name: str | None) -> Scanner | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Span(LateValue):
     start: int  # in characters
     end: int
     rank: int  # the rule's place in the table

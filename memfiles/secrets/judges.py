@@ -6,7 +6,6 @@ returns that text.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import json
 import math
@@ -14,19 +13,21 @@ import re
 import zlib
 from collections import Counter
 
+from memfiles.records import late_pattern
+
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _CHECKSUM_LENGTH = 6
 _MIN_ENTROPY = 2.9  # bits a character; of 100,000 random 20-character upper-case tokens 3 lie below it
 _MIN_KEY = 16
 _MIN_PASSWORD = 6
 
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = late_pattern(
     r"example|your|placeholder|change[_-]?(?:me|this|it)|replace|redacted|dummy|sample|insert|fake|todo"
     r"|(.)\1{5}|\.\.\.|\*\*\*|…|•••",
     re.IGNORECASE,
 )
 # A variable, template, tag, handle, path, URL, call, attribute or constant: where the value is, not what it is.
-_REFERENCE = re.compile(
+_REFERENCE = late_pattern(
     r"""(?ix: \$ (?:[a-z_]\w*(?:$|[-.:[({]) | [{(]) | % (?:[sdr({]|\w+%) | [{<\[] | :[a-z_]+$ | \#\{ | @\{
           | ! (?:vault|secret|env|env_var|include|ref|sub|getatt) \b
           | (?:~|\.{1,2})?/
@@ -37,20 +38,20 @@ _REFERENCE = re.compile(
         | [A-Z][A-Z0-9]* (?:_[A-Z0-9]+)+ $""",
     re.ASCII | re.VERBOSE,
 )
-_DIGEST = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{1,23}", re.IGNORECASE)  # UUID, short hash
+_DIGEST = late_pattern(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{1,23}", re.IGNORECASE)  # UUID, short hash
 _WORD = r"(?>[A-Z]?[a-z]+|[A-Z]+|[0-9]{1,6}|)"  # atomic: with backtracking, "A-A-A-..." would take for ever
-_WORDS = re.compile(rf"{_WORD}(?:[-_./:+]{_WORD})*+")
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+")
-_MEASURE = re.compile(r"v?\d+(?:[.:/-]\d+)+\w{0,3}|\d{1,3}[-.]?[a-z%]+|(?:19|20)\d\d[-/.T]?\d\d.*", re.IGNORECASE)
-_FILE = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml|ini|env|txt|md|py|[jt]sx?|go|rs|sh|pem|key|kdbx|gpg|html?|csv|pdf)")
-_TECHNICAL = re.compile(
+_WORDS = late_pattern(rf"{_WORD}(?:[-_./:+]{_WORD})*+")
+_EMAIL = late_pattern(r"[\w.+-]+@[\w-]+\.[\w.-]+")
+_MEASURE = late_pattern(r"v?\d+(?:[.:/-]\d+)+\w{0,3}|\d{1,3}[-.]?[a-z%]+|(?:19|20)\d\d[-/.T]?\d\d.*", re.IGNORECASE)
+_FILE = late_pattern(r"[\w./-]+\.(?:ya?ml|json|toml|ini|env|txt|md|py|[jt]sx?|go|rs|sh|pem|key|kdbx|gpg|html?|csv|pdf)")
+_TECHNICAL = late_pattern(
     r"(?:sha-?\d|md5|base(?:32|58|62|64)|argon2|bcrypt|scrypt|pbkdf2|aes-?\d|rsa-?\d|ed25519|utf-?8|oauth-?\d|pkcs"
     r"|[12]password|2fa|x-?\.?509|rfc-?\d|iso-?\d|n/a"
     r"|(?:chars?|false|max|min|none|null|optional|required|see|string|true)\b)",
     re.IGNORECASE,
 )
-_SELF_NAMING = re.compile(r"pass(?:word|wd|phrase|code)?s?\b|passw|pwd|secret|credential", re.IGNORECASE)
-_CUT = re.compile(r"[,;&|)}\]\\]")
+_SELF_NAMING = late_pattern(r"pass(?:word|wd|phrase|code)?s?\b|passw|pwd|secret|credential", re.IGNORECASE)
+_CUT = late_pattern(r"[,;&|)}\]\\]")
 # Defaults of programs and examples of documentation, which are not credentials.
 _DEFAULTS = frozenset(
     """
@@ -192,6 +193,8 @@ def _base62(number: int) -> str:
 
 
 def _decode(text: str) -> bytes:
+    import base64  # late: few texts need it
+
     try:
         return base64.urlsafe_b64decode(text.replace("+", "-").replace("/", "_") + "=" * (-len(text) % 4))
     except binascii.Error as error:

@@ -12,16 +12,15 @@ be taken back, and on ext4 it costs a third of a rename over a file, which start
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from zlib import crc32
 
 from memfiles.errors import MemfilesError, RecordCorrupt, StorageFailed
@@ -37,7 +36,13 @@ _LINKS = (errno.ELOOP, errno.EMLINK)
 _SPECIAL = (errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)  # a socket or a device
 _TICK_NS = 100_000_000  # longer than the clock tick of any kernel
 _MANY_FILES = 32
-_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@cache
+def _libc() -> Any:
+    import ctypes  # late: who only reads does without
+
+    return ctypes.CDLL(None, use_errno=True)
 
 
 class Signature(NamedTuple):
@@ -160,6 +165,8 @@ def remove(directory: int | None, path: str) -> None:
 
 def remove_all(directory: int, path: str) -> None:
     """Remove whatever is at ``path``, if anything: a folder with its content, a link but not its target."""
+    import shutil  # late: few processes need it
+
     try:
         remove(directory, path)
     except OSError as error:
@@ -334,10 +341,12 @@ def _sync_file_system(directory: int) -> bool:
 def _call(name: str, *arguments: int | bytes) -> None:
     """Call a function of the C library; ``OSError`` ENOSYS where it has no such function."""
     try:
-        function = getattr(_libc, name)
+        function = getattr(_libc(), name)
     except AttributeError:
         raise OSError(errno.ENOSYS, f"{name} is not available") from None
     if function(*arguments) != 0:
+        import ctypes  # late, as above
+
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
@@ -351,6 +360,20 @@ def reason(error: OSError) -> str:
 def is_forbidden(error: StorageFailed) -> bool:
     """Whether it failed because a file may not be read, which concerns this file alone."""
     return isinstance(error.__cause__, PermissionError)
+
+
+def real_directory(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a memory directory without links: where they lead later does not matter.
+
+    ``StorageFailed`` for a link to nothing, such as a disk that is not mounted, or to another user's directory.
+    """
+    given, real = Path(path).absolute(), Path(os.path.realpath(path))
+    if given.is_symlink():
+        if not real.exists():
+            raise StorageFailed(f"{given} links to {real}, which does not exist: create it, or remove the link")
+        if os.geteuid() not in (0, owner := real.stat().st_uid):
+            raise StorageFailed(f"{given} links to {real}, which belongs to user {owner}: use a directory of your own")
+    return real
 
 
 @contextmanager

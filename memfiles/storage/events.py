@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, Literal, TypeVar
 from pydantic_core import to_json
 
 from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.records import late_pattern
 from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage import atomic
@@ -38,12 +39,12 @@ _FIELDS = (
     *("user", "actor", "bytes", "plan", "paths"),
 )
 _values_of = attrgetter(*_FIELDS)
-_RUN = re.compile(rb'"run":"(?:[^"\\]|\\.)*"')
-_NAMES = re.compile(rb'"(?:run|call|actor)":"(?:[^"\\]|\\.)*"')
+_RUN = late_pattern(rb'"run":"(?:[^"\\]|\\.)*"')
+_NAMES = late_pattern(rb'"(?:run|call|actor)":"(?:[^"\\]|\\.)*"')
 _USER, _OF_OPERATOR = b'"user":"', b'-user","outcome":'  # forget-user, export-user
 _CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written just before a deletion is lost anyway
 _PATHS_MAX = 200  # records in one line of the audit log
-_MONTH = re.compile(r"\d{4}-\d{2}\.jsonl", re.ASCII)
+_MONTH = late_pattern(r"\d{4}-\d{2}\.jsonl", re.ASCII)
 REFUSED = ("read_only", "level_denied", "secret_refused", "budget_exceeded", "size_exceeded")
 Progress = Callable[[int, int], None]
 """Called with the work that is done and the whole of it, by any thread."""

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import chain
 
-from filelock import lock_descriptor
-
 from memfiles.storage.atomic import reason, sync_folder, sync_published
 from memfiles.storage.journal_frames import (
     FRAME_HEADER_BYTES,
@@ -31,6 +29,7 @@ from memfiles.storage.journal_frames import (
     encode_void,
     journal_header,
 )
+from memfiles.storage.locks import lock_descriptor
 
 FOLDER = ".journal"
 SUFFIX = ".journal"
@@ -84,7 +83,7 @@ class JournalFile:
             name = new_id() + SUFFIX
             descriptor = os.open(f"{FOLDER}/{name}", _NEW, 0o600, dir_fd=directory)
             try:
-                if lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink:
+                if lock_descriptor(descriptor) and os.fstat(descriptor).st_nlink:
                     if os.pwrite(descriptor, journal_header().ljust(capacity, b"\0"), 0) < capacity:
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                     if flush:

@@ -7,6 +7,8 @@ change of 1,000 records as many descriptors.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import threading
 import time
@@ -15,9 +17,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import SystemRandom
-
-from filelock import lock_descriptor, unlock_descriptor
 
 from memfiles.errors import LockTimeout, StorageFailed
 from memfiles.storage.atomic import make_folder
@@ -27,7 +26,6 @@ STRIPES = 512
 _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _SHORTEST_WAIT = 0.0002
 _LONGEST_WAIT = 0.002
-_random = SystemRandom()  # the module's own generator is the program's, which may have seeded it
 
 
 class _Forks:
@@ -51,6 +49,17 @@ class _Forks:
 
 
 os.register_at_fork(before=_Forks.begin, after_in_parent=_Forks.end, after_in_child=_Forks.end)
+
+
+def lock_descriptor(descriptor: int) -> bool:
+    """Lock an open file, if nobody else has: by ``flock``, which ends with the last descriptor. ``OSError``."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        return False
+    return True
 
 
 class RecordLocks:
@@ -152,7 +161,7 @@ class RecordLocks:
         while True:
             try:
                 descriptor = self._files[stripe] if stripe in self._files else self._open_file(stripe, name)
-                if lock_descriptor(descriptor, blocking=False) and self._is_current(stripe, name):
+                if lock_descriptor(descriptor) and self._is_current(stripe, name):
                     return
                 if self._monotonic() >= deadline:
                     raise LockTimeout(self._message(path, _holder_of(descriptor)))
@@ -160,7 +169,8 @@ class RecordLocks:
                 self._close_file(stripe)
                 raise
             self._close_file(stripe)
-            time.sleep(_random.uniform(_SHORTEST_WAIT, _LONGEST_WAIT))  # spreads out the waiters
+            share = int.from_bytes(os.urandom(2)) / 0xFFFF  # spreads out the waiters; a program may have seeded random
+            time.sleep(_SHORTEST_WAIT + share * (_LONGEST_WAIT - _SHORTEST_WAIT))
 
     def _unlock_file(self, stripe: int) -> None:
         """Unlock the file, and close it unless it is kept open.
@@ -172,7 +182,7 @@ class RecordLocks:
             return
         is_kept = False
         with suppress(OSError):
-            unlock_descriptor(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             is_kept = len(self._files) <= self._keep_open and stripe not in self._unknown_to_child
         if not is_kept:
             self._close_file(stripe)

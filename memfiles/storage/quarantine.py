@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from memfiles.errors import RecordCorrupt
+from memfiles.records import late_pattern
 from memfiles.records.history import texts_in
 from memfiles.records.record import MAX_RECORD_BYTES, read_record
 from memfiles.records.redactions import Piece, reveal
@@ -27,7 +26,7 @@ FOLDER = "quarantine"
 CONFLICTS = "conflicts"
 REASON_SUFFIX = ".reason.json"
 _AT_ONCE = 8 << 20
-_ESCAPES = re.compile(rb'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
+_ESCAPES = late_pattern(rb'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 MergeSide = Literal["local", "remote"]
 _ESCAPED_BYTES = 6  # that JSON may take for one byte
 
@@ -121,6 +120,8 @@ def _noted_place(
     directory: int, path: str, *, reason: str, at: str, folder: str = FOLDER, lost: MergeSide | None = None
 ) -> str:
     """A free path in ``folder`` for a copy of ``path``, with its reason already written."""
+    import uuid  # late: few records are damaged
+
     atomic.make_folder(directory, folder)
     moment = at.replace(":", "").replace(".", "")
     kept = f"{folder}/{_name_of(path)}.{moment}.{uuid.uuid4().hex[:6]}"

@@ -20,8 +20,6 @@ from contextlib import contextmanager, suppress
 from io import BytesIO, FileIO
 from typing import Literal
 
-from filelock import lock_descriptor
-
 from memfiles.errors import LockTimeout, RecordCorrupt
 from memfiles.records.entry_codec import inspect
 from memfiles.records.keys import ENTRIES, TEMP_PREFIX, staged_path
@@ -37,7 +35,7 @@ from memfiles.storage.journal_frames import (
     read_frames,
     scrub_token_in,
 )
-from memfiles.storage.locks import RecordLocks
+from memfiles.storage.locks import RecordLocks, lock_descriptor
 
 SweptEntries = Literal["none", "agents", "all"]
 _LONGEST_DEATH = 10.0  # seconds from the first lock to the last that a dying process releases
@@ -132,7 +130,7 @@ def _dead_journal(directory: int, name: str, *, at: str | None = None) -> Iterat
         yield None
         return
     with file:
-        is_free = lock_descriptor(file.fileno(), blocking=False) and os.fstat(file.fileno()).st_nlink > 0
+        is_free = lock_descriptor(file.fileno()) and os.fstat(file.fileno()).st_nlink > 0
         yield file.readall() if is_free else None
 
 
@@ -341,7 +339,7 @@ def _locked_request(directory: int, *, create: bool) -> int | None:
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             atomic.remove(directory, SCRUB_REQUEST)
         else:
-            is_ours = lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink == 1
+            is_ours = lock_descriptor(descriptor) and os.fstat(descriptor).st_nlink == 1
     finally:
         if not is_ours:
             os.close(descriptor)

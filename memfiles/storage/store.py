@@ -25,6 +25,7 @@ from memfiles.records.keys import is_record_path, uid_of
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, entry_folders, quarantine, recovery
 from memfiles.storage.atomic import Descriptor, Signature, reason, storage_failure
+from memfiles.storage.atomic import real_directory as real_directory
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.journal import FOLDER, Journal
 from memfiles.storage.locks import FOLDER as LOCK_FOLDER
@@ -353,20 +354,6 @@ class Checkpointer:
                 self._recover()
         except (OSError, MemfilesError):
             _log.exception("a checkpoint failed and will be repeated; the journal keeps what is not flushed")
-
-
-def real_directory(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a memory directory without links: where they lead later does not matter.
-
-    ``StorageFailed`` for a link to nothing, such as a disk that is not mounted, or to another user's directory.
-    """
-    given, real = Path(path).absolute(), Path(os.path.realpath(path))
-    if given.is_symlink():
-        if not real.exists():
-            raise StorageFailed(f"{given} links to {real}, which does not exist: create it, or remove the link")
-        if os.geteuid() not in (0, owner := real.stat().st_uid):
-            raise StorageFailed(f"{given} links to {real}, which belongs to user {owner}: use a directory of your own")
-    return real
 
 
 def needs_recovery(directory: Path) -> bool:

@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from time import time_ns
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from memfiles.errors import RecordCorrupt
-from memfiles.records.entry_codec import is_of_one_run
+from memfiles.records import LateValue
 from memfiles.records.keys import entry_place, record_path
 from memfiles.records.record import MAX_RECORD_BYTES, digest
 from memfiles.storage import atomic, quarantine
 from memfiles.storage import entry_folders as folders
 from memfiles.storage.atomic import Signature, storage_failure
-from memfiles.storage.events import Progress
-from memfiles.sync.conflicts import Conflicts
-from memfiles.sync.dirty_scan import Dirty
-from memfiles.sync.ledger import LedgerSnapshot, peek
-from memfiles.sync.replica import Outcome
-from memfiles.workflow.specs import MirrorSpec
-from memfiles.workflow.workflow import Workflow
+
+if TYPE_CHECKING:
+    from memfiles.storage.events import Progress
+    from memfiles.sync.conflicts import Conflict, ConflictResolved, Conflicts
+    from memfiles.sync.dirty_scan import Dirty
+    from memfiles.sync.ledger import LedgerSnapshot
+    from memfiles.sync.replica import Outcome
+    from memfiles.workflow.specs import MirrorSpec
+    from memfiles.workflow.workflow import Workflow
 
 REFUSED = ".state/refused.json"
 
@@ -33,7 +35,7 @@ def status_on_disk(workflow: Workflow) -> SyncStatus:
     mirror = workflow.memory.mirror
     if mirror is None:
         return SyncStatus(conflicts=tuple(path for path, _ in kept_conflicts(workflow.directory)))
-    noted = peek(workflow.directory, mirror=mirror.identity)
+    noted = _peek(workflow.directory, mirror.identity)
     dirty, told = _dirty(workflow, noted), (noted.last_error, noted.shortcomings)
     return status_of(mirror.url, dirty, *told, directory=workflow.directory)
 
@@ -59,13 +61,20 @@ def pending_records(workflow: Workflow) -> list[str]:
     mirror = workflow.memory.mirror
     if mirror is None:
         return []
-    noted = peek(workflow.directory, mirror=mirror.identity)
+    noted = _peek(workflow.directory, mirror.identity)
     return [record.path for record in _dirty(workflow, noted)]
 
 
 def kept_conflicts(directory: Path) -> list[tuple[str, str]]:
     """The path and the reason of every kept losing copy in ``directory``; none if it does not exist."""
     return kept_in(directory, quarantine.CONFLICTS)
+
+
+def conflicts_in(directory: Path, **given: Any) -> Conflicts:
+    """The conflicts in ``directory``; ``given`` is as of ``Conflicts``."""
+    from memfiles.sync.conflicts import Conflicts  # late: only who settles conflicts needs it
+
+    return Conflicts(directory, **given)
 
 
 def refused_in(directory: Path) -> dict[str, str]:
@@ -84,6 +93,8 @@ def kept_in(directory: Path, folder: str) -> list[tuple[str, str]]:
 
 def _dirty(workflow: Workflow, noted: LedgerSnapshot) -> list[Dirty]:
     """The records on the disk whose present versions the mirror has not acknowledged."""
+    from memfiles.sync.dirty_scan import Dirty  # late: only workflows with a mirror need it
+
     with _opened(workflow.directory) as descriptor:
         if descriptor is None:
             return []
@@ -93,6 +104,12 @@ def _dirty(workflow: Workflow, noted: LedgerSnapshot) -> list[Dirty]:
             for path, seen in found.items()
             if _must_be_pushed(descriptor, path, noted.digests.get(path))
         ]
+
+
+def _peek(directory: Path, mirror: str) -> LedgerSnapshot:
+    from memfiles.sync.ledger import peek  # late: only workflows with a mirror need it
+
+    return peek(directory, mirror=mirror)
 
 
 def _signatures(directory: int, workflow: Workflow) -> Iterator[tuple[str, Signature]]:
@@ -106,6 +123,8 @@ def _signatures(directory: int, workflow: Workflow) -> Iterator[tuple[str, Signa
 
 def _must_be_pushed(directory: int, path: str, acknowledged: str | None) -> bool:
     """Whether the file must be pushed; an unreadable one counts, as it may be anything."""
+    from memfiles.records.entry_codec import is_of_one_run  # late, as above
+
     try:
         if acknowledged is None and entry_place(path) is None:
             return True
@@ -129,8 +148,7 @@ def _opened(directory: Path) -> Iterator[int | None]:
         yield descriptor
 
 
-@dataclass(frozen=True, slots=True)
-class SyncSettings:
+class SyncSettings(LateValue):
     """``url`` names the mirror; ``pull_seconds`` is the time between pulls (None: no automatic pull)."""
 
     url: str = "given by the program"
@@ -139,8 +157,7 @@ class SyncSettings:
     pull_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SyncStatus:
+class SyncStatus(LateValue):
     """How far the mirror is behind; ``mirror`` is None if there is none.
 
     ``pending`` counts the records whose last change the mirror has not acknowledged; ``oldest_pending`` has been
@@ -164,8 +181,7 @@ class SyncStatus:
         return {**asdict(self), "conflicts": list(self.conflicts), "shortcomings": told}
 
 
-@dataclass(frozen=True, slots=True)
-class SyncReport:
+class SyncReport(LateValue):
     """The result of a pull or push: the outcome for each record by path, and the records still pending.
 
     ``equal``: nothing to do; ``pushed``: the mirror has it now; ``pulled``: the mirror's copy was taken; ``merged``:
@@ -196,10 +212,18 @@ class NullSync:
 
     settings = SyncSettings()
 
-    def __init__(self, status: Callable[[], SyncStatus] = SyncStatus, *, kept: Conflicts) -> None:
-        """``status`` reads the status of a mirror that nothing is pushed to; ``kept`` are earlier conflicts."""
+    def __init__(self, status: Callable[[], SyncStatus] = SyncStatus, *, kept: Callable[[], Conflicts]) -> None:
+        """``status`` reads the status of a mirror that nothing is pushed to; ``kept`` gives earlier conflicts."""
         self._status = status
-        self.conflicts, self.resolve = kept.conflicts, kept.resolve
+        self._kept = kept
+
+    def conflicts(self) -> list[Conflict]:
+        """As of ``Conflicts``."""
+        return self._kept().conflicts()
+
+    def resolve(self, conflict: str, **taken: Any) -> ConflictResolved:
+        """As of ``Conflicts``."""
+        return self._kept().resolve(conflict, **taken)
 
     def status(self) -> SyncStatus:
         """How far the mirror is behind."""

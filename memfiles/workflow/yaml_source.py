@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memfiles.errors import WorkflowError
+from memfiles.records import late_pattern
 from memfiles.workflow.problems import LineColumn, Problem, Where, workflow_error
 from memfiles.workflow.yaml_text import Scalar, YamlText, checked, mark_after, plain_value, read_bytes
 
@@ -28,7 +27,7 @@ DEPTH_MAX = 64
 NODES_MAX = 250_000
 """Keys, values and collections. 10,000 declared files with all their fields and a reference each are 180,000."""
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE = late_pattern("[\ud800-\udfff]")
 _ADVICE = {
     "mapping values are not allowed": "quote a text that contains ': ', and align keys with spaces",
     "cannot start any token": "indent with spaces, not tabs, and quote a text that starts with @ ` % or a tab",
@@ -41,17 +40,16 @@ _ADVICE = {
 }
 
 
-@dataclass(slots=True)
 class NodePosition:
     """The positions of a collection and of its items."""
 
-    mark: LineColumn
-    keys: dict[str | int, LineColumn] = field(default_factory=dict)
-    values: dict[str | int, LineColumn | NodePosition] = field(default_factory=dict)
+    def __init__(self, mark: LineColumn) -> None:
+        self.mark = mark
+        self.keys: dict[str | int, LineColumn] = {}
+        self.values: dict[str | int, LineColumn | NodePosition] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class YamlDocument:
+class YamlDocument(NamedTuple):
     """A document: its value and the position of every part."""
 
     name: str

@@ -12,11 +12,13 @@ import math
 import os
 import re
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from memfiles.errors import WorkflowError
+from memfiles.records import late_pattern
 from memfiles.workflow.problems import LineColumn, Problem, printable, workflow_error
 
 Scalar = str | int | float | bool | None
@@ -26,9 +28,9 @@ _WORDS: dict[str, Scalar] = {
 }  # fmt: skip
 _STARTS_NUMBER = frozenset("+-.0123456789")
 _BASES = {"0o": 8, "0x": 16}
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
-_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_INT = late_pattern(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
+_FLOAT = late_pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_NOT_FINITE = late_pattern(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _DIGITS_MAX = 100
 
 
@@ -54,11 +56,11 @@ def plain_value(text: str) -> Scalar:
 SIZE_MAX = 32 * 1024 * 1024
 """Bytes of a workflow: in the older shape a file of 8 MiB may be declared, and escaped in JSON it has 24 MiB."""
 
-_FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_FORBIDDEN = late_pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 # libyaml compares each %TAG with all earlier ones, in C and holding the GIL: 4 MiB of them take minutes.
-_TAG_DIRECTIVE = re.compile(r"(?<![^\r\n])%TAG\b")
-_LINE_BREAK = re.compile(r"\r\n?|\n")
-_ESCAPE = re.compile(r"\\(u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
+_TAG_DIRECTIVE = late_pattern(r"(?<![^\r\n])%TAG\b")
+_LINE_BREAK = late_pattern(r"\r\n?|\n")
+_ESCAPE = late_pattern(r"\\(u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
 _UTF16_OR_32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 
 # The first three are line breaks in YAML 1.1, which PyYAML parses; the last is skipped at the start of a line. In YAML
@@ -66,12 +68,11 @@ _UTF16_OR_32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, c
 _MISREAD = "\x85\u2028\u2029\ufeff"
 
 
-@dataclass(frozen=True, slots=True)
-class YamlText:
+class YamlText(NamedTuple):
     """Text that is safe for a YAML parser, and the way back from the parser's scalars to the original."""
 
     text: str
-    stand_ins: dict[int, str] = field(default_factory=dict)
+    stand_ins: Mapping[int, str] = {}
     escape: str = ""
     """The stand-in for the backslash of a ``\\ud83d`` escape; "" without such an escape."""
 

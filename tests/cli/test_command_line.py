@@ -60,7 +60,7 @@ def test_help_loads_no_command() -> None:
     ours = {name for name in loaded if name.startswith("memfiles")}
     parts = ("options", "program")
     assert {"memfiles", "memfiles.cli", *(f"memfiles.cli.{part}" for part in parts)} == ours
-    assert set() == loaded & {"pydantic", "yaml", "filelock", "watchdog", "boto3"}
+    assert set() == loaded & {"pydantic", "yaml", "watchdog", "boto3"}
 
 
 def test_no_command() -> None:

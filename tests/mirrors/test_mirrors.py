@@ -9,7 +9,7 @@ import pytest
 
 import mirrors
 
-HEAVY = {"boto3", "botocore", "filelock", "pytest", "urllib3"}
+HEAVY = {"boto3", "botocore", "pytest", "urllib3"}
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -41,7 +41,7 @@ def test_another_name_is_an_attribute_error() -> None:
         ("LazyMirror", set()),
         ("open_mirror", set()),
         ("testing", set()),
-        ("DirectoryMirror", {"filelock"}),
+        ("DirectoryMirror", set()),
         ("S3Mirror", {"boto3", "botocore", "urllib3"}),
     ],
 )

@@ -377,7 +377,7 @@ def test_a_memory_without_a_mirror_has_nothing_to_do(tmp_path: Path) -> None:
     from memfiles.sync.conflicts import Conflicts
     from memfiles.sync.status import NullSync
 
-    sync = NullSync(kept=Conflicts(tmp_path))
+    sync = NullSync(kept=lambda: Conflicts(tmp_path))
 
     assert sync.flush()
     assert {} == sync.pull().outcomes == sync.push().outcomes

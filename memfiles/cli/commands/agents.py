@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from memfiles.cli import opening, output
-from memfiles.cli.commands.write import given_text
 from memfiles.cli.failures import ToolFailed
 from memfiles.cli.options import command, current, usage_error
 from memfiles.errors import ExtraMissing
-from memfiles.files.manager import MemoryManager
-from memfiles.memory import open as open_memory
-from memfiles.records.graphemes import estimate_tokens
-from memfiles.tools.dialects import DIALECTS, render
-from memfiles.tools.session import definitions_of
-from memfiles.tools.visibility import VisibleFile, card_of_files, visible_files
-from memfiles.workflow.fields import TOOL_NAMES, ToolNames
+from memfiles.tools.dialects import DIALECTS
+from memfiles.workflow.fields import TOOL_NAMES
 
 if TYPE_CHECKING:
+    from memfiles.files.manager import MemoryManager
     from memfiles.tools.session import Session
+    from memfiles.tools.visibility import VisibleFile
+    from memfiles.workflow.fields import ToolNames
 
 PORT = 8848
 NEEDED = (2, 2)
@@ -49,12 +46,16 @@ def card_command(agent: str, user: str | None, level: str | None, tokens: bool) 
     --tokens estimates what the memory adds to a model's prompt at its start. Vendors count differently, as a rule up to
     a fifth more or less.
     """
+    from memfiles.tools.visibility import card_of_files  # late, as all that one of these commands needs
+
     seen = opening.view(user)
     entries = seen.workflow.memory.entries
     card = card_of_files(
         _visible(seen, agent, user=user, level=level), tool_names=entries.tool_names if entries else None
     )
     if tokens:
+        from memfiles.records.graphemes import estimate_tokens
+
         counted = {
             name: estimate_tokens(text) for name, text in (("card", card), *_rest_of_prompt(seen, agent, user, level))
         }
@@ -106,6 +107,9 @@ def _tools_of(
     tool_names: ToolNames | None = None,
 ) -> list[dict[str, Any]]:
     """The tools of a session of this agent in a vendor's format."""
+    from memfiles.tools.dialects import render
+    from memfiles.tools.session import definitions_of
+
     files, declared = _visible(seen, agent, user=user, level=level), seen.workflow.memory.entries
     if declared is None:
         return render(definitions_of(files), dialect)
@@ -136,6 +140,8 @@ def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | 
     """
     workflow = opening.load_workflow()
     opening.known_agent(workflow, agent)
+    from memfiles.cli.commands.write import given_text
+
     sent = json_object(given_text(arguments, what="send"))
     with opening.mirrored(workflow) as memory:
         call_id = given.pop("call_id")
@@ -161,6 +167,8 @@ def json_object(text: str) -> dict[str, Any]:
 
 def _visible(seen: opening.MemoryView, agent: str, *, user: str | None, level: str | None) -> list[VisibleFile]:
     """The files that a session of this agent sees."""
+    from memfiles.tools.visibility import visible_files
+
     opening.known_agent(seen.workflow, agent)
     levels = seen.workflow.levels
     declared = seen.workflow.agents[agent]
@@ -168,7 +176,7 @@ def _visible(seen: opening.MemoryView, agent: str, *, user: str | None, level: s
     levels.rank(at)
     refs = seen.workflow.refs_of(agent, user=user)
     # the manager is only asked for cards here, and the view has these
-    return visible_files(refs, cast(MemoryManager, seen), levels=levels, level=at, user=user)
+    return visible_files(refs, cast("MemoryManager", seen), levels=levels, level=at, user=user)
 
 
 @command("mcp", "memfiles mcp --agent support", "memfiles mcp --agent support --http --read-only")
@@ -206,6 +214,8 @@ def mcp_command(agent: str | None, read_only: bool, **over: Any) -> None:
     whose = opening.agent_of(workflow, agent)
     level_shown = logging.INFO if current().debug else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level_shown, format="%(levelname)s %(name)s: %(message)s")
+    from memfiles.memory import open as open_memory
+
     with open_memory(current().workflow) as memory:
         opening.mention_trouble(memory.report)
         who = {name: over[name] for name in ("level", "run", "actor")}

@@ -10,6 +10,7 @@ import click
 
 from memfiles.cli import opening, output
 from memfiles.cli.commands.read import entries_in, entry_lines
+from memfiles.cli.commands.sync import mention_unmirrored, mirror_lines, unmirrored
 from memfiles.cli.doctor.checks import names_in
 from memfiles.cli.failures import AlreadyThere
 from memfiles.cli.options import DEFAULT_WORKFLOW, command, current, usage_error
@@ -18,7 +19,7 @@ from memfiles.files.restore_report import RestoreReport
 from memfiles.memory import keeper_of, look
 from memfiles.storage import atomic, quarantine
 from memfiles.storage.journal import FOLDER as JOURNALS
-from memfiles.sync.status import kept_in
+from memfiles.sync.status import kept_in, status_on_disk
 from memfiles.tools.json_schemas import SCHEMAS, as_text, workflow_schema
 from memfiles.workflow.workflow import misplaced_keys
 
@@ -97,7 +98,7 @@ def check_command() -> None:
     workflow = opening.load_workflow()
     files, agents = len(workflow.memory.files), len(workflow.agents)
     warnings = misplaced_keys(current().workflow)
-    warnings += [why for why in [opening.unmirrored(workflow), keeper_of(workflow).problem] if why]
+    warnings += [why for why in [unmirrored(workflow), keeper_of(workflow).problem] if why]
     shown = {"workflow": current().workflow, "name": workflow.name, "files": files, "agents": agents}
     if output.as_json(shown | {"warnings": warnings}):
         return
@@ -117,7 +118,7 @@ def plan_command() -> None:
     with waiting("asking the mirror ..."), look(workflow, ask_mirror=True, warn=output.warn) as memory:
         report = memory.report
     show_report(report)
-    opening.mention_unmirrored(workflow)
+    mention_unmirrored(workflow)
     if any(file.status != "kept" for file in report.files):
         output.note("run `memfiles restore` to do it")
 
@@ -132,7 +133,7 @@ def restore_command() -> None:
     """
     with opening.mirrored(opening.load_workflow()) as memory:
         show_report(memory.report)
-        opening.mention_unmirrored(memory.workflow)
+        mention_unmirrored(memory.workflow)
         if memory.sync.settings.pull_at_start:
             opening.pull_what_changed(memory)
 
@@ -144,7 +145,7 @@ def status_command() -> None:
     shown = status_of(seen)
     if output.as_json(shown):
         return
-    opening.mention_unmirrored(seen.workflow)
+    mention_unmirrored(seen.workflow)
     created = "" if shown["exists"] else " (not created yet; run memfiles restore)"
     output.labelled(
         [
@@ -155,7 +156,7 @@ def status_command() -> None:
             ("quarantine", output.count(shown["quarantined"], "record")),
             ("orphans", ", ".join(shown["orphans"]) or "none"),
             *entry_lines(shown["entries"]),
-            *opening.mirror_lines(seen.sync.status(), workflow=seen.workflow),
+            *mirror_lines(status_on_disk(seen.workflow), workflow=seen.workflow),
         ]
     )
     output.line("")
@@ -177,7 +178,7 @@ def status_of(seen: opening.MemoryView) -> dict[str, Any]:
         "journals": len(names_in(directory / JOURNALS)),
         "quarantined": len(kept_in(directory, quarantine.FOLDER)),
         "entries": entries_in(seen.workflow),
-        "mirror": seen.sync.status().to_dict(),
+        "mirror": status_on_disk(seen.workflow).to_dict(),
     }
 
 

@@ -11,14 +11,12 @@ from memfiles.cli import output
 from memfiles.cli.opening import FILE_USER, listed, sizes_of, state_of, view
 from memfiles.cli.options import command
 from memfiles.errors import StorageFailed
-from memfiles.files.restore_report import FileView
-from memfiles.memory import look
-from memfiles.records.history import unified_diff
-from memfiles.records.record import Actor
-from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
+    from memfiles.files.restore_report import FileView
     from memfiles.index.database import Counted
+    from memfiles.records.record import Actor
+    from memfiles.workflow.workflow import Workflow
 
 
 @command("ls", "memfiles ls --json")
@@ -84,6 +82,8 @@ def diff_command(name: str, from_revision: int | None, to_revision: int | None, 
 
     Without TO it compares with the current revision; without both it shows the last change of the content.
     """
+    from memfiles.records.history import unified_diff  # late: only this command needs it
+
     file = view(user).find(name)
     record = file.stored or file.record
     if from_revision is None:  # the newest change of the content
@@ -123,6 +123,8 @@ def entries_in(workflow: Workflow) -> dict[str, Any] | None:
 
     ``index`` is the error if the index cannot be used, else None; with an error all numbers are 0.
     """
+    from memfiles.memory import look  # late: not every command needs it
+
     declared = workflow.memory.entries
     if declared is None:
         return None

@@ -7,7 +7,7 @@ A transfer prints its outcome on stdout. Its exit code is 7 if something is stil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,10 +19,12 @@ from memfiles.cli.failures import NoMirror, NotFound
 from memfiles.cli.options import command, current, group, usage_error
 from memfiles.cli.output import ProgressCallback, progress
 from memfiles.errors import MirrorConflict, MirrorUnavailable
-from memfiles.memory import keeper_of, look
+from memfiles.memory import keeper_of, look, open_mirror_of
+from memfiles.records.keys import ENTRIES, WORKSPACE
 from memfiles.sync.conflicts import Conflict
 from memfiles.sync.engine import Sync
-from memfiles.sync.status import NullSync, SyncReport, kept_conflicts, status_on_disk
+from memfiles.sync.mirror import takes
+from memfiles.sync.status import NullSync, SyncReport, SyncStatus, kept_conflicts, status_on_disk
 from memfiles.workflow.workflow import Workflow
 
 LISTED = 20  # more records are only counted; --json lists them all
@@ -69,7 +71,7 @@ def status_command() -> None:
     status = status_on_disk(workflow)
     if output.as_json(status.to_dict()):
         return
-    output.labelled(opening.mirror_lines(status, workflow=workflow))
+    output.labelled(mirror_lines(status, workflow=workflow))
     for path in status.conflicts:
         output.line(f"  {path}")
 
@@ -222,3 +224,54 @@ def _mention_refused(refused: Mapping[str, str]) -> None:
     more = [f"and {len(refused) - LISTED} more objects"] if len(refused) > LISTED else []
     for why in [*refused.values()][:LISTED] + more:
         output.warn(f"refused: {output.one_line(why)}")
+
+
+def unmirrored(workflow: Workflow) -> str | None:
+    """Why the mirror can never take some of the declared records; None if it takes all. Makes no request."""
+    mirror = open_mirror_of(workflow)
+    if mirror is None or workflow.memory.entries is None:
+        return None
+    if takes(mirror, f"{ENTRIES}/{WORKSPACE}/any.json"):
+        return None
+    return "the mirror keeps memory files only: entries stay on this machine, and count as pending for ever"
+
+
+def mention_unmirrored(workflow: Workflow) -> None:
+    """Warn of what the mirror never takes."""
+    if why := unmirrored(workflow):
+        output.warn(why)
+
+
+def mirror_lines(status: SyncStatus, *, workflow: Workflow) -> Iterator[tuple[str, str]]:
+    """The lines of a status about the mirror, each a label and its text."""
+    if status.mirror is not None:
+        yield "mirror", status.mirror
+        yield "pending", pending_in(status, workflow=workflow)
+        if status.last_error:
+            yield "last error", status.last_error
+        if status.shortcomings is None:
+            yield "promises", "not checked yet; the next push or memfiles doctor does"
+        else:
+            yield from (("promises", shortcoming) for shortcoming in status.shortcomings or ("kept",))
+    else:
+        yield "mirror", "none declared"
+    kept = output.count(len(status.conflicts), "losing copy", "losing copies")
+    yield "conflicts", f"{kept} in conflicts/" if status.conflicts else "none"
+    if status.refused:
+        yield "refused", f"{output.count(len(status.refused), 'object')} in the mirror; {[*status.refused.values()][0]}"
+
+
+def pending_in(status: SyncStatus, *, workflow: Workflow) -> str:
+    """The number of pending records, and the age of the oldest."""
+    if not status.pending:
+        return "nothing; the mirror has every change made here"
+    oldest = opening.name_of(workflow, status.oldest_pending or "")
+    return f"{output.count(status.pending, 'record')}, the oldest ({oldest}) for {seconds(status.lag_seconds)}"
+
+
+def seconds(lag: float) -> str:
+    """A time span for people."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "min")):
+        if lag >= 2 * size:
+            return f"{lag / size:.0f} {unit}"
+    return f"{lag:.0f} s"

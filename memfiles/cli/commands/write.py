@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,10 +16,10 @@ from memfiles.cli.failures import NotFound, failure_of
 from memfiles.cli.opening import FILE_USER, as_person, view, writing
 from memfiles.cli.options import Decorated, command, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused, MirrorUnavailable
-from memfiles.records.file_changes import Receipt
-from memfiles.records.keys import record_path, user_file_path
-from memfiles.records.record import Actor, Record
-from memfiles.sync.status import pending_records
+
+if TYPE_CHECKING:
+    from memfiles.records.file_changes import Receipt
+    from memfiles.records.record import Actor, Record
 
 CALL_ID = click.option(
     "--call-id", metavar="ID", help="Idempotency key: repeating the change with the same ID has no effect."
@@ -132,6 +129,9 @@ def redact_command(name: str, text: str | None, user: str | None, by: Actor) -> 
             refusal = error
     if refusal is not None:
         raise refusal
+    from memfiles.records.keys import record_path, user_file_path  # late: append needs none of it
+    from memfiles.sync.status import pending_records
+
     path = record_path(uid) if user is None else user_file_path(user, uid)
     is_clean = path not in pending_records(memory.workflow)
     counts = {"in_content": redaction.in_content, "in_history": redaction.in_history}
@@ -204,6 +204,9 @@ def open_command(name: str, user: str | None, by: Actor) -> None:
     The editor is $VISUAL, else $EDITOR. What you save becomes one edit. If the file changed in the meantime, or the
     text is refused, nothing is overwritten: your text is kept, and the message says where.
     """
+    import shutil  # late: no other command needs them
+    import tempfile
+
     before = view(user).find(name).record
     editor = chosen_editor()
     copy = Path(tempfile.mkdtemp(prefix="memfiles-")) / f"{before.name}.md"  # in its own folder: editors leave backups
@@ -225,6 +228,8 @@ def open_command(name: str, user: str | None, by: Actor) -> None:
 
 def chosen_editor() -> str | None:
     """The command in $VISUAL, else in $EDITOR; None for the system's default."""
+    import shlex  # late: no other command needs it
+
     for name in ("VISUAL", "EDITOR"):
         command = os.environ.get(name, "").strip()
         try:

@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 
 from memfiles.cli import output
+from memfiles.cli.commands.sync import pending_in, unmirrored
 from memfiles.cli.doctor import checks
 from memfiles.cli.doctor.checks import CheckResult, fail, ok, warn
 from memfiles.cli.failures import failure_of
-from memfiles.cli.opening import name_of, pending_in, quiet_log, unmirrored
+from memfiles.cli.opening import name_of, quiet_log
 from memfiles.cli.options import command, current
 from memfiles.errors import CopyRefused, MemfilesError, MirrorRefused, RecordCorrupt
 from memfiles.memory import keeper_of, load, open_mirror_of

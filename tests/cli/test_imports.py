@@ -1,0 +1,104 @@
+"""What a command loads and makes before it answers: a hook may run one at every turn of an agent."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKFLOW = """
+memory:
+  files: [{uid: notes-1, name: notes, content: "# Notes\\n"}]
+  entries: {}
+agents: {desk: {memory: [{id: notes-1, mode: rw}]}}
+"""
+WATCHED = """
+import atexit, dataclasses, json, re, sys
+made, compiled = [], []
+make, build = dataclasses._process_class, re._compiler.compile
+def counted(kind, *how):
+    made.append(kind.__module__)
+    return make(kind, *how)
+def noted(pattern, flags=0):
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__") in ("re", "memfiles.records"):
+        frame = frame.f_back
+    compiled.append(frame.f_globals.get("__name__"))
+    return build(pattern, flags)
+dataclasses._process_class, re._compiler.compile = counted, noted
+def tell():
+    loaded = sorted(sys.modules)
+    print(json.dumps({"loaded": loaded, "made": made, "compiled": compiled}), file=sys.__stderr__)
+atexit.register(tell)
+from memfiles.cli import run
+run()
+"""
+NEVER = ("asyncio", "boto3", "filelock", "memfiles.sync.engine", "memfiles.sync.merge", "watchdog")
+ONLY_TO_OPEN = (
+    *("ctypes", "sqlite3", "memfiles.entries", "memfiles.index", "memfiles.memory", "memfiles.secrets"),
+    *("memfiles.storage.store", "memfiles.storage.journal", "memfiles.storage.events", "memfiles.sync"),
+)
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> Path:
+    """A workflow whose memory was restored, with an entry."""
+    path = tmp_path / "workflow.yaml"
+    path.write_text(WORKFLOW)
+    command = [sys.executable, "-m", "memfiles", "-w", str(path), "entries", "save", "plan", "Bob is on Free."]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
+def traced(workflow: Path, *args: str) -> dict[str, Any]:
+    """What a whole process of the command loaded, and which dataclasses and expressions it made for whom."""
+    command = [sys.executable, "-c", WATCHED, "-w", str(workflow), *args]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True)
+    return dict(json.loads(shown.stderr.splitlines()[-1]))
+
+
+def ours(names: list[str]) -> list[str]:
+    """Those of memfiles itself."""
+    return [name for name in names if name.startswith("memfiles")]
+
+
+def below(loaded: list[str], *packages: str) -> set[str]:
+    """The modules that are, or are in, one of these."""
+    return {name for name in loaded for package in packages if name == package or name.startswith(f"{package}.")}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("read", "notes"),
+        ("append", "notes", "x"),
+        ("entries", "search", "bob"),
+        ("card", "desk"),
+        ("call", "desk", "read_memory", '{"file": "notes"}'),
+    ],
+    ids=lambda args: args[0],
+)
+def test_no_command_loads_what_only_mirrors_and_servers_need(workflow: Path, args: tuple[str, ...]) -> None:
+    """Without a mirror nothing of the sync's engine and of merges is loaded, and no lock library."""
+    assert set() == below(traced(workflow, *args)["loaded"], *NEVER)
+
+
+@pytest.mark.parametrize("args", [("read", "notes"), ("card", "desk")], ids=lambda args: args[0])
+def test_a_command_that_looks_at_files_opens_no_memory(workflow: Path, args: tuple[str, ...]) -> None:
+    """It reads the records: no store, journal, audit, entries, index or secrets gate is loaded."""
+    seen = traced(workflow, *args)
+
+    assert set() == below(seen["loaded"], *ONLY_TO_OPEN)
+    assert (True, True) == (len(ours(seen["loaded"])) <= 45, len(ours(seen["made"])) <= 24)
+
+
+def test_no_expression_is_compiled_in_vain(workflow: Path) -> None:
+    """Those of the secrets rules, of the audit and of keys are compiled by what uses them, if it is used."""
+    compiled = ours(traced(workflow, "read", "notes")["compiled"])
+
+    assert [] == [name for name in compiled if name.startswith(("memfiles.secrets", "memfiles.storage"))]
+    assert len(compiled) <= 12
