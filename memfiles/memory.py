@@ -20,7 +20,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.keys import FILES
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
-from memfiles.storage.events import AuditLog, Progress, drop_months, utc_now
+from memfiles.storage.events import AuditLog, Progress, utc_now
 from memfiles.storage.store import real_directory
 from memfiles.sync.status import NullSync, conflicts_in, settings_of, status_on_disk
 from memfiles.workflow.fields import check_tool_names
@@ -139,6 +139,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
     cleanup = ExitStack()
     store = cleanup.enter_context(ExitStack())  # closed after the entries
     log = AuditLog(workflow.directory, reads=workflow.memory.audit.reads)
+    cleanup.callback(log.close)
     entries = LazyEntries(workflow, partial(opened_to_read, workflow, store, log), may_change=False)
     cleanup.callback(entries.close)
     manager.with_users(workflow.memory.files, lambda: entries.opened().users)
@@ -190,7 +191,7 @@ class Memory:
         sync: Sync | NullSync,
         entries: LazyEntries,
         cleanup: ExitStack,
-        audit: AuditLog | None = None,
+        audit: AuditLog,
     ) -> None:
         """``cleanup`` closes the parts, in the right order."""
         self.workflow = workflow
@@ -280,6 +281,7 @@ class Memory:
         """
         from memfiles.tools import oversight  # late: only the operator asks
 
+        self._audit.flush()
         asked = {"agent": agent, "user": user, "actor": actor, "op": op, "record": record, "outcome": outcome}
         return oversight.audited(self.workflow, since=since, until=until, limit=limit, **asked)
 
@@ -290,6 +292,7 @@ class Memory:
         """
         from memfiles.tools import oversight  # late: only the operator asks
 
+        self._audit.flush()
         files = [self.manager.view(file, self.report[file.uid]).card for file in self.workflow.shared_files]
         counts = self._entries.opened().counts() if self._entries.are_declared else ()
         return oversight.stats(self.workflow, files, counts, since=since, every=every)
@@ -357,6 +360,8 @@ class Memory:
 
 def _sweep(workflow: Workflow, entries: LazyEntries) -> None:
     """Erase some of what was kept for long enough; a failure is only logged, as the next sweep tries again."""
+    from memfiles.storage.audit_reader import drop_months  # late: only a memory that may change sweeps
+
     entries.sweep()
     try:
         drop_months(workflow.directory, now=utc_now(), after_seconds=workflow.memory.retention.audit)

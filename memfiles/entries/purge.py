@@ -30,7 +30,8 @@ from memfiles.records.entry import Entry
 from memfiles.records.keys import check_switch, id_path
 from memfiles.records.marks import EntryRecord, Mark, erased
 from memfiles.records.record import Stamp
-from memfiles.storage.events import Progress, drop_months
+from memfiles.storage.audit_reader import drop_months
+from memfiles.storage.events import Progress
 
 _AT_ONCE = 1000
 _PORTION = 200  # entries that a save, an open or a close erases at most

@@ -1,8 +1,8 @@
-"""Reader of the audit log: what was done by whom, newest first.
+"""Reader of the audit log: what was done by whom, newest first; and the months that go for their age.
 
 The rules this file guards: a log of any size is read in bounded memory, backwards, and only as far as it is asked for;
 a damaged line is counted and named, and hides no other; no link is followed. Events come ordered by ``at``: processes
-that share a log may write a line some places too late.
+that share a log keep lines for up to a second before they write them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import re
 import stat
 from bisect import insort
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
@@ -20,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from memfiles.records.keys import RECORD_SUFFIX, entry_place, entry_uid
 from memfiles.records.record import TIMESTAMP_PATTERN
-from memfiles.storage.atomic import Descriptor
+from memfiles.storage.atomic import Descriptor, storage_failure
 from memfiles.storage.events import FOLDER, AuditEvent
 
 NAMED_MAX = 20  # damaged places that are named; more are only counted
@@ -29,7 +31,8 @@ _AT = re.compile(TIMESTAMP_PATTERN[1:-1])
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BLOCK = 1 << 16
 _LINE_MAX = 1 << 16
-_WINDOW = 1024  # lines among which a late one finds its place
+_WINDOW, _WINDOW_MAX = 1024, 4096  # lines among which a late one finds its place, at least and at most
+_LATEST = timedelta(seconds=2)  # that a line comes, unless a process was stopped
 _EVENT: TypeAdapter[AuditEvent] = TypeAdapter(AuditEvent)
 
 
@@ -122,12 +125,12 @@ class AuditReader:
                 yield event
 
     def _in_order(self) -> Iterator[AuditEvent]:
-        """All events of the months that count, newest first; a late line moves up to ``_WINDOW`` places."""
+        """All events of the months that count, newest first; a late line finds its place in the ``window``."""
         window: list[tuple[str, int, AuditEvent]] = []
         numbers = count(0, -1)
         for event in self._as_written():
             insort(window, (event.at, next(numbers), event))
-            if len(window) > _WINDOW:
+            while len(window) > _WINDOW and (window[-1][0] > _latest_before(event.at) or len(window) > _WINDOW_MAX):
                 yield window.pop()[2]
         yield from (event for _, _, event in reversed(window))
 
@@ -149,6 +152,14 @@ class AuditReader:
         self.damaged += 1
         if len(self.places) < NAMED_MAX:
             self.places.append(place)
+
+
+def _latest_before(at: str) -> str:
+    """The latest time of a line that is before one of this time in its file."""
+    try:
+        return (datetime.fromisoformat(at) + _LATEST).isoformat()
+    except (ValueError, OverflowError):  # no such day
+        return at
 
 
 def _event_in(line: bytes | None) -> AuditEvent | None:
@@ -196,3 +207,26 @@ def _lines_backwards(file: int) -> Iterator[tuple[int, bytes | None]]:
         is_too_long = is_too_long or len(rest) > _LINE_MAX
         end, rest = start, b"" if is_too_long else rest
     yield 0, None if is_too_long else rest
+
+
+def drop_months(
+    directory: str | os.PathLike[str], *, now: str, after_seconds: int, dry_run: bool = False
+) -> tuple[str, ...]:
+    """Remove the months of the audit that have been over for so long; returns them, such as ``2026-11``.
+
+    ``StorageFailed``.
+    """
+    try:
+        before = (datetime.fromisoformat(now) - timedelta(seconds=after_seconds)).isoformat()
+    except OverflowError:  # longer than there are years
+        return ()
+    with storage_failure("an old month of the audit cannot be removed"):
+        try:
+            folder = Descriptor.of_folder(Descriptor.of_directory(directory), FOLDER)
+        except FileNotFoundError:
+            return ()
+        found = sorted(name for name in os.listdir(folder) if _MONTH.fullmatch(name) and name[:7] < before[:7])
+        for name in found if not dry_run else ():
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+    return tuple(name[:7] for name in found)

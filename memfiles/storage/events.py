@@ -3,23 +3,25 @@
 The rules this file guards: a callback that fails disturbs nobody; a line of the audit log says that something was done
 or refused, and holds no content, no key and no free text; a change by a program with memfiles is logged by that
 program alone, and a change by hand or from the mirror by each program that notices it; lines of several processes never
-mix, as each is one write to a file opened for appending; and no operation fails because of its log, nor waits for a
-flush: the log says what happened, and is not what makes it durable.
+mix, as each write to the file, opened for appending, has whole lines; and no operation fails because of its log, nor
+waits for a flush: the log says what happened, and is not what makes it durable.
+
+A line waits in memory for at most a second, so a kill loses no more than that. Written at once are refusals, failures,
+what makes content go or leave, and every line that names a user: whoever forgets the user has to find it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import stat
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from operator import attrgetter
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from pydantic_core import to_json
@@ -29,7 +31,7 @@ from memfiles.records import late_pattern
 from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage import atomic
-from memfiles.storage.atomic import Descriptor, storage_failure
+from memfiles.storage.atomic import Descriptor
 from memfiles.storage.fork_safety import renew_in_child
 
 FOLDER = "audit"
@@ -42,9 +44,10 @@ _values_of = attrgetter(*_FIELDS)
 _RUN = late_pattern(rb'"run":"(?:[^"\\]|\\.)*"')
 _NAMES = late_pattern(rb'"(?:run|call|actor)":"(?:[^"\\]|\\.)*"')
 _USER, _OF_OPERATOR = b'"user":"', b'-user","outcome":'  # forget-user, export-user
-_CHECKED_EVERY_SECONDS = 0.02  # a check costs a quarter of a line; one written just before a deletion is lost anyway
 _PATHS_MAX = 200  # records in one line of the audit log
-_MONTH = late_pattern(r"\d{4}-\d{2}\.jsonl", re.ASCII)
+_LONGEST_WAIT_SECONDS = 1.0
+_WAITING_BYTES_MAX = 64 * 1024
+_AT_ONCE = frozenset({"forget", "redact", "purge", "export", "forget-user", "export-user"})
 REFUSED = ("read_only", "level_denied", "secret_refused", "budget_exceeded", "size_exceeded")
 Progress = Callable[[int, int], None]
 """Called with the work that is done and the whole of it, by any thread."""
@@ -168,7 +171,8 @@ class AuditEvent:
 class AuditLog:
     """The audit log of one memory directory, one file a month. Threads may share it; processes share the directory.
 
-    The month's file stays open; it is reopened after it was moved or deleted, and in a forked child.
+    The month's file stays open; it is reopened after it was moved or deleted, and in a forked child, which starts
+    without the lines that wait here.
     """
 
     def __init__(
@@ -177,37 +181,29 @@ class AuditLog:
         *,
         reads: bool = False,
         now: Callable[[], str] = utc_now,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing touches the disk before the first event. ``reads``: the log says who read what.
-
-        ``monotonic`` says when to check for the file again.
-        """
+        """Nothing touches the disk before the first event. ``reads``: the log says who read what."""
         self.reads = reads
         self._directory = os.fspath(directory)
         self._now = now
-        self._monotonic = monotonic
-        self._failing = False
-        self._torn = False
-        self._is_closed = False
-        self._checked_until = 0.0
-        self._descriptor: int = -1
-        self._renew()
+        self._lines = _Lines(self._directory)
         renew_in_child(self, AuditLog._renew)
+        weakref.finalize(self, self._lines.flush)  # of a log that is dropped without a close, and at the end of Python
 
     def record(self, event: AuditEvent) -> None:
         """Append ``event``; never raises. A failing log is reported once, until it works again."""
         at = self._now()
         try:
             line = to_json(_line_of(event, at)) + b"\n"
-            with self._lock:
-                self._append(at[:7] + ".jsonl", line)
-                if self._is_closed:
-                    self._descriptor = -1
-        except (OSError, ValueError) as error:
-            self._report(error)
-        else:
-            self._failing = False
+        except ValueError as error:
+            self._lines.report(error)
+            return
+        at_once = event.outcome != "ok" or event.user is not None or event.op in _AT_ONCE
+        self._lines.add(at[:7] + ".jsonl", line, at_once=at_once)
+
+    def flush(self) -> None:
+        """Write the lines that wait; never raises."""
+        self._lines.flush()
 
     def blank_runs(self, user: str) -> None:
         """Take the runs of a user, given by the hash, out of all lines but those of other users.
@@ -215,6 +211,7 @@ class AuditLog:
         Her own lines lose the ids of their calls and who acted as well, but for those of an operator. A line keeps its
         length, so that lines which other processes append meanwhile stay whole. A failure is reported as of ``record``.
         """
+        self._lines.flush()
         try:
             root = Descriptor.of_directory(self._directory)
             months = [f"{FOLDER}/{name}" for name in sorted(atomic.names(root, FOLDER))]
@@ -225,7 +222,7 @@ class AuditLog:
         except FileNotFoundError:
             return
         except OSError as error:
-            self._report(error)
+            self._lines.report(error)
 
     def record_change(self, event: RecordChanged) -> None:
         """Log a change, as a subscriber; changes of other processes are logged there."""
@@ -252,26 +249,94 @@ class AuditLog:
             self.record(event_by(by, op, outcome="refused", level=level, code=error.code))
 
     def close(self) -> None:
-        """Close the file; it is open only for the moment of a later event."""
+        """Write the lines that wait, and close the file; it is open only for the moment of a later event."""
+        self._lines.close()
+
+    def _renew(self) -> None:
+        self._lines.renew()
+
+
+class _Lines:
+    """The lines of an audit log that wait, and the month's file they go to."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._failing = self._torn = self._is_closed = False
+        self.renew()
+
+    def renew(self) -> None:
+        """Start without lines and without an open file, also in a forked child: both are the parent's."""
+        self._lock = threading.RLock()  # a signal handler may come while it is held
+        self._waiting: list[tuple[str, bytes]] = []
+        self._waiting_bytes = 0
+        self._timer: threading.Timer | None = None
+        self._descriptor: int = -1  # the file is closed when nothing refers to its descriptor
+        self._inode = -1
+        self._name = self._path = ""
+
+    def add(self, name: str, line: bytes, *, at_once: bool) -> None:
+        """Have a line written to the file of that name, within a second or at once."""
         with self._lock:
-            self._is_closed = True
+            self._waiting.append((name, line))
+            self._waiting_bytes += len(line)
+            if at_once or self._is_closed or self._waiting_bytes >= _WAITING_BYTES_MAX:
+                self.flush()
+            elif self._timer is None:
+                self._start_timer()
+
+    def flush(self) -> None:
+        """Write the lines that wait, in their order; those that cannot be written are lost, which is reported."""
+        with self._lock:
+            waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+            timer, self._timer = self._timer, None
+            if timer is not None:
+                timer.cancel()
+            try:
+                for name, lines in groupby(waiting, key=itemgetter(0)):
+                    self._append(name, b"".join([line for _, line in lines]))
+            except OSError as error:
+                self.report(error)
+            else:
+                self._failing = self._failing and not waiting
+            if self._is_closed:
+                self._descriptor = -1
+
+    def close(self) -> None:
+        """Write the lines that wait, and close the file after each later one."""
+        with self._lock:
+            timer, self._is_closed = self._timer, True
+            self.flush()
+        if timer is not None and timer is not threading.current_thread():
+            timer.join()
+
+    def report(self, error: Exception) -> None:
+        """Say that the log cannot be written, once until it works again."""
+        if not self._failing:
+            self._failing = True
+            _log.warning("the audit log in %s cannot be written; operations continue without it: %s", FOLDER, error)
+        with self._lock:
             self._descriptor = -1
 
-    def _append(self, name: str, line: bytes) -> None:
+    def _start_timer(self) -> None:
+        self._timer = timer = threading.Timer(_LONGEST_WAIT_SECONDS, self.flush)
+        timer.name, timer.daemon = "memfiles-audit", True
+        try:
+            timer.start()
+        except RuntimeError:  # no thread can be started, or Python is ending
+            self.flush()
+
+    def _append(self, name: str, lines: bytes) -> None:
         if self._descriptor < 0 or name != self._name or not self._is_current():
             self._descriptor = -1
             self._open(name)
         if self._torn:
-            line = b"\n" + line
-        self._torn = os.write(self._descriptor, line) != len(line)
+            lines = b"\n" + lines
+        self._torn = os.write(self._descriptor, lines) != len(lines)
         if self._torn:  # the disk is full; the next line must not continue this one
             raise OSError("only part of a line was written")
 
     def _is_current(self) -> bool:
-        """Whether the name still leads to the open file, as of the last check."""
-        if (moment := self._monotonic()) < self._checked_until:
-            return True
-        self._checked_until = moment + _CHECKED_EVERY_SECONDS
+        """Whether the name still leads to the open file."""
         try:
             found = os.stat(self._path, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -282,21 +347,6 @@ class AuditLog:
         self._descriptor = _open_month(self._directory, name)
         self._name, self._path = name, os.path.join(self._directory, FOLDER, name)
         self._inode = os.fstat(self._descriptor).st_ino
-        self._checked_until = self._monotonic() + _CHECKED_EVERY_SECONDS
-
-    def _renew(self) -> None:
-        """Start without an open file, also in a forked child."""
-        self._lock = threading.Lock()
-        self._descriptor = -1  # the file is closed when nothing refers to its descriptor
-        self._inode = -1
-        self._name = self._path = ""
-
-    def _report(self, error: Exception) -> None:
-        if not self._failing:
-            self._failing = True
-            _log.warning("the audit log in %s cannot be written; operations continue without it: %s", FOLDER, error)
-        with suppress(OSError), self._lock:
-            self._descriptor = -1
 
 
 def event_by(who: Actor, op: str, **said: Any) -> AuditEvent:
@@ -345,26 +395,3 @@ def _open_month(directory: str, name: str) -> Descriptor:
         raise OSError(f"{FOLDER}/{name} is not a regular file")
     os.fchmod(descriptor, 0o600)
     return descriptor
-
-
-def drop_months(
-    directory: str | os.PathLike[str], *, now: str, after_seconds: int, dry_run: bool = False
-) -> tuple[str, ...]:
-    """Remove the months of the audit that have been over for so long; returns them, such as ``2026-11``.
-
-    ``StorageFailed``.
-    """
-    try:
-        before = (datetime.fromisoformat(now) - timedelta(seconds=after_seconds)).isoformat()
-    except OverflowError:  # longer than there are years
-        return ()
-    with storage_failure("an old month of the audit cannot be removed"):
-        try:
-            folder = Descriptor.of_folder(Descriptor.of_directory(directory), FOLDER)
-        except FileNotFoundError:
-            return ()
-        found = sorted(name for name in os.listdir(folder) if _MONTH.fullmatch(name) and name[:7] < before[:7])
-        for name in found if not dry_run else ():
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=folder)
-    return tuple(name[:7] for name in found)

@@ -18,7 +18,8 @@ from memfiles.entries.purge import Purged
 from memfiles.errors import EntryNotFound
 from memfiles.index.index import Index
 from memfiles.storage import quarantine
-from memfiles.storage.events import AuditEvent, AuditLog, drop_months
+from memfiles.storage.audit_reader import drop_months
+from memfiles.storage.events import AuditEvent, AuditLog
 from memfiles.storage.store import Store
 from memfiles.storage.transaction import Transactions
 from memfiles.workflow.specs import EntriesSpec
@@ -160,6 +161,7 @@ def test_a_dry_run_counts_and_changes_nothing(tmp_path: Path) -> None:
     clock, visitor = Clock("2026-01-31T00:00:00.000Z"), Visitor()
     audit = AuditLog(tmp_path, now=clock)
     audit.record(AuditEvent("save"))
+    audit.flush()
     with entries_in(tmp_path, rules=RULES, now=clock) as entries:
         hide(entries, visitor, "expired", key="a")
         hide(entries, visitor, "deleted", key="b")
@@ -178,9 +180,11 @@ def test_the_audit_goes_by_whole_months(tmp_path: Path) -> None:
     clock = Clock("2026-01-31T23:00:00.000Z")
     audit = AuditLog(tmp_path, now=clock)
     audit.record(AuditEvent("save"))
+    audit.flush()
     (tmp_path / "audit/notes.txt").write_text("mine")
     clock.at = "2026-02-01T00:00:00.000Z"
     audit.record(AuditEvent("save"))
+    audit.close()
     dropped = []
     for moment in ("2026-02-28T23:59:59.000Z", "2026-03-02T23:59:59.000Z", "2026-03-03T00:00:00.000Z"):
         dropped.append(drop_months(tmp_path, now=moment, after_seconds=30 * DAY_SECONDS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
@@ -11,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from memfiles.storage.events import (
 )
 from tests.support import ROOT
 from tests.support.another_process import another_process
+from tests.support.records import PATIENCE_SECONDS
 
 
 def test_it_is_now() -> None:
@@ -128,7 +129,8 @@ def logged(directory: Path) -> list[AuditEvent]:
 
 def test_a_change_is_logged_with_who_made_it(tmp_path: Path) -> None:
     """But not with the key, which may say as much as the content."""
-    AuditLog(tmp_path).record_change(CHANGED)
+    (log := AuditLog(tmp_path)).record_change(CHANGED)
+    log.close()
     expected = AuditEvent("save", path=CHANGED.path, level="INTERNAL", agent="support", run="run-1", call="toolu_1")
 
     assert [expected] == logged(tmp_path)
@@ -137,7 +139,8 @@ def test_a_change_is_logged_with_who_made_it(tmp_path: Path) -> None:
 
 def test_a_change_of_another_process_is_logged_there(tmp_path: Path) -> None:
     """Every change stands in the log once."""
-    AuditLog(tmp_path).record_change(RecordChanged("u", "k", 3, "save", "process"))
+    (log := AuditLog(tmp_path)).record_change(RecordChanged("u", "k", 3, "save", "process"))
+    log.close()
 
     assert [] == logged(tmp_path)
 
@@ -170,10 +173,16 @@ class Months:
         return f"{self.month}-21T09:00:00.000Z"
 
 
+def put(log: AuditLog, event: AuditEvent) -> None:
+    """Log an event, and write it at once."""
+    log.record(event)
+    log.flush()
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[AuditLog]:
-    """A log in ``tmp_path`` that looks for its file at every line."""
-    log = AuditLog(tmp_path, now=Months(), monotonic=itertools.count().__next__)
+    """A log in ``tmp_path``."""
+    log = AuditLog(tmp_path, now=Months())
     yield log
     log.close()
 
@@ -190,8 +199,8 @@ def ops(directory: Path) -> list[str]:
 
 def test_a_line_says_who_did_what(tmp_path: Path, log: AuditLog) -> None:
     """A line holds the time and what is known of the event, and nothing that is not."""
-    log.record(SAVED)
-    log.record(DENIED)
+    put(log, SAVED)
+    put(log, DENIED)
 
     assert [
         '{"at":"2026-11-21T09:00:00.000Z","op":"save","outcome":"ok","path":"entries/support/1f.json",'
@@ -204,10 +213,10 @@ def test_a_line_says_who_did_what(tmp_path: Path, log: AuditLog) -> None:
 def test_what_names_a_forgotten_user_is_blanked(tmp_path: Path) -> None:
     """Her runs also where no user is named; another user's lines stay, and that of the operator who forgot her."""
     log, ada, bob = AuditLog(tmp_path), "a" * 40, "b" * 40
-    log.record(AuditEvent("save", run="of ada", call='c"1', user=ada, actor="Ada Lovelace", agent="support"))
-    log.record(AuditEvent("save", run="of ada", call="c2", agent="support"))
-    log.record(AuditEvent("save", run="of ada", call="c3", user=bob, actor="Bob"))
-    log.record(AuditEvent("forget-user", user=ada, actor="grace"))
+    put(log, AuditEvent("save", run="of ada", call='c"1', user=ada, actor="Ada Lovelace", agent="support"))
+    put(log, AuditEvent("save", run="of ada", call="c2", agent="support"))
+    put(log, AuditEvent("save", run="of ada", call="c3", user=bob, actor="Bob"))
+    put(log, AuditEvent("forget-user", user=ada, actor="grace"))
     (month,) = (tmp_path / "audit").iterdir()
     before = month.stat().st_size
     log.blank_runs(ada)
@@ -232,8 +241,8 @@ def test_only_the_owner_may_read_it(tmp_path: Path, log: AuditLog) -> None:
     (tmp_path / "audit" / "2026-11.jsonl").touch(mode=0o666)
     before = os.umask(0)
     try:
-        log.record(SAVED)
-        AuditLog(tmp_path, now=Months("2026-12")).record(SAVED)
+        put(log, SAVED)
+        put(AuditLog(tmp_path, now=Months("2026-12")), SAVED)
     finally:
         os.umask(before)
 
@@ -248,7 +257,7 @@ def test_a_month_has_a_file_of_its_own(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, now=clock)
     for month, op in (("2026-11", "a"), ("2026-12", "b"), ("2027-01", "c"), ("2026-12", "d")):
         clock.month = month
-        log.record(AuditEvent(op))
+        put(log, AuditEvent(op))
 
     assert ["2026-11.jsonl", "2026-12.jsonl", "2027-01.jsonl"] == sorted(os.listdir(tmp_path / "audit"))
     assert ["a", "b", "d", "c"] == ops(tmp_path)
@@ -257,40 +266,29 @@ def test_a_month_has_a_file_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("remove", [False, True])
 def test_a_file_that_was_moved_or_deleted_is_begun_anew(tmp_path: Path, log: AuditLog, remove: bool) -> None:
     """After a rotation by hand the next event stands in a new file, also when the folder went as well."""
-    log.record(AuditEvent("a"))
+    put(log, AuditEvent("a"))
     file = tmp_path / "audit" / "2026-11.jsonl"
     if remove:
         file.unlink()
         file.parent.rmdir()
     else:
         file.rename(tmp_path / "old.jsonl")
-    log.record(AuditEvent("b"))
+    put(log, AuditEvent("b"))
 
     assert ["b"] == ops(tmp_path)
 
 
-def test_the_file_is_looked_for_every_now_and_then(tmp_path: Path) -> None:
-    """Not at every line, for that would make each a third dearer: after 20 ms a deleted file is begun anew."""
-    moments = iter([0.0, 0.019, 0.021, 0.022])
-    log = AuditLog(tmp_path, now=Months(), monotonic=moments.__next__)
-    log.record(AuditEvent("a"))
-    (tmp_path / "audit" / "2026-11.jsonl").unlink()
-    log.record(AuditEvent("b"))
-    log.record(AuditEvent("c"))
-
-    assert ["c"] == ops(tmp_path)
-
-
 def test_a_fork_logs_as_well(tmp_path: Path) -> None:
-    """A child writes whole lines beside its parent, even if another thread was in the log when it was forked."""
+    """A child writes its own lines and not those of its parent, even if a thread was in the log when it was forked."""
     program = """
 import os, sys
 from memfiles.storage.events import AuditEvent, AuditLog
 log = AuditLog(sys.argv[1])
 log.record(AuditEvent("parent"))
-with log._lock:
+with log._lines._lock:
     if os.fork() == 0:
         log.record(AuditEvent("child"))
+        log.flush()
         os._exit(0)
 os.wait()
 log.record(AuditEvent("parent"))
@@ -298,7 +296,7 @@ print("done")
 """
     with another_process(program, tmp_path) as other:
         assert "done" == other.hear()
-    assert ["parent", "child", "parent"] == ops(tmp_path)
+    assert ["child", "parent", "parent"] == ops(tmp_path)
 
 
 @pytest.mark.slow
@@ -339,15 +337,18 @@ def test_threads_share_a_log(tmp_path: Path, log: AuditLog) -> None:
     shared = AuditLog(tmp_path, now=clock)
 
     def work() -> None:
-        for _ in range(100):
+        for number in range(100):
             clock.month = "2026-12" if clock.month == "2026-11" else "2026-11"
             shared.record(AuditEvent("a"))
+            if not number % 7:
+                shared.flush()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    shared.close()
 
     assert 400 == len(ops(tmp_path))
 
@@ -383,7 +384,7 @@ def test_a_log_that_cannot_be_written_is_told_once(
     log = AuditLog(root, now=Months())
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            log.record(SAVED)
+            put(log, SAVED)
 
     assert 1 == len(caplog.records)
     assert "operations continue without it" in caplog.text
@@ -393,13 +394,13 @@ def test_a_log_that_cannot_be_written_is_told_once(
 def test_it_goes_on_when_the_trouble_is_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Once events can be logged again they are, and the next trouble is told again."""
     (tmp_path / "audit").write_text("")
-    log = AuditLog(tmp_path, now=Months(), monotonic=itertools.count().__next__)
-    log.record(AuditEvent("lost"))
+    log = AuditLog(tmp_path, now=Months())
+    put(log, AuditEvent("lost"))
     (tmp_path / "audit").unlink()
-    log.record(AuditEvent("kept"))
+    put(log, AuditEvent("kept"))
     (tmp_path / "audit").rename(tmp_path / "away")
     (tmp_path / "audit").write_text("")
-    log.record(AuditEvent("lost"))
+    put(log, AuditEvent("lost"))
 
     assert 2 == len(caplog.records)
     assert ["kept"] == [event.op for event in _in_folder(tmp_path, "away")]
@@ -413,7 +414,78 @@ def _in_folder(root: Path, name: str) -> list[AuditEvent]:
 
 def test_half_a_surrogate_pair_does_not_fail_the_caller(tmp_path: Path, log: AuditLog) -> None:
     """What UTF-8 cannot hold costs the line and nothing else."""
-    log.record(AuditEvent("save", agent="\ud800"))
-    log.record(SAVED)
+    put(log, AuditEvent("save", agent="\ud800"))
+    put(log, SAVED)
 
     assert ["save"] == ops(tmp_path)
+
+
+def written(directory: Path) -> list[str]:
+    """What was done, as far as it is in the file of this month."""
+    return ops(directory) if (directory / "audit").exists() else []
+
+
+def test_a_line_waits_for_a_second_at_most(tmp_path: Path, log: AuditLog) -> None:
+    """Then it is written, with all that came meanwhile, by one write."""
+    for op in ("save", "update"):
+        log.record(AuditEvent(op))
+    before, until = written(tmp_path), time.monotonic() + PATIENCE_SECONDS
+    while len(written(tmp_path)) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+
+    assert ([], ["save", "update"]) == (before, written(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        DENIED,
+        AuditEvent("append", "failed"),
+        *(AuditEvent(op) for op in ("forget", "redact", "purge", "export", "forget-user", "export-user")),
+        AuditEvent("save", user="0" * 40),
+    ],
+    ids=lambda event: f"{event.op}-{event.outcome}",
+)
+def test_what_must_not_be_lost_is_written_at_once(tmp_path: Path, log: AuditLog, event: AuditEvent) -> None:
+    """After the lines that waited; and what names a user, so that forgetting the user finds it."""
+    log.record(SAVED)
+    log.record(event)
+
+    assert ["save", event.op] == written(tmp_path)
+
+
+def test_many_lines_are_few_writes(tmp_path: Path, log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as 64 KiB wait they are written."""
+    write, sizes = os.write, list[int]()
+
+    def note(file: int, data: bytes) -> int:
+        sizes.append(len(data))
+        return write(file, data)
+
+    monkeypatch.setattr(os, "write", note)
+    for _ in range(2000):
+        log.record(SAVED)
+
+    assert (True, True) == (len(sizes) >= 2, all(64 * 1024 <= size < 65 * 1024 for size in sizes)), sizes
+    log.close()
+    assert 2000 == len(ops(tmp_path))
+
+
+@pytest.mark.parametrize("end", ["", "del log", "os.kill(os.getpid(), 9)"], ids=["exit", "dropped", "killed"])
+def test_what_an_end_leaves_of_the_lines_that_wait(tmp_path: Path, end: str) -> None:
+    """All of them, but for a kill: it takes those of the last second, and no refusal."""
+    program = f"""
+import os, sys, time
+from memfiles.storage.events import AuditEvent, AuditLog
+log = AuditLog(sys.argv[1])
+log.record(AuditEvent("early"))
+while not os.path.exists(os.path.join(sys.argv[1], "audit")):
+    time.sleep(0.01)
+log.record(AuditEvent("denied", "refused"))
+log.record(AuditEvent("late"))
+{end}
+print("ended")
+"""
+    with another_process(program, tmp_path) as other:
+        other.hear() if "kill" not in end else other.process.wait(PATIENCE_SECONDS)
+    assert ["early", "denied", *(["late"] if "kill" not in end else [])] == ops(tmp_path)
