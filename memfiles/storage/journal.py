@@ -34,7 +34,9 @@ from memfiles.storage.locks import lock_descriptor
 FOLDER = ".journal"
 SUFFIX = ".journal"
 CAPACITY = 4 * 1024 * 1024
+BEGINNING = 256 * 1024  # doubled whenever it is full: all of it is written to the disk, also for a few changes
 SMALLEST = 64 * 1024  # on a disk that is nearly full
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 BASES_BYTES = CAPACITY  # of versions kept in memory, for deltas of the next ones
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger("memfiles")
@@ -67,9 +69,9 @@ class JournalFile:
     def create(cls, directory: int, *, new_id: Callable[[], str], flush: bool) -> JournalFile:
         """Create a file, written to its capacity, so that a later flush has no metadata to write."""
         try:
-            return cls._create(directory, CAPACITY, new_id=new_id, flush=flush)
+            return cls._create(directory, min(BEGINNING, CAPACITY), new_id=new_id, flush=flush)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in _FULL_DISK:
                 raise
             return cls._create(directory, SMALLEST, new_id=new_id, flush=flush)
 
@@ -114,6 +116,19 @@ class JournalFile:
                 self.end_at_tail()
             raise
         return positions
+
+    def grow(self) -> bool:
+        """Double the capacity, up to ``CAPACITY``; False if it is that large, or if the disk is or was full."""
+        added = min(self.capacity, CAPACITY - self.capacity) if self.capacity >= BEGINNING else 0
+        try:
+            self._blocks.write([bytes(added)], offset=self.capacity)  # flushed with the next frame
+        except OSError as error:
+            if error.errno not in _FULL_DISK:
+                raise
+            os.ftruncate(self._descriptor, self.capacity)
+            return False
+        self.capacity += added
+        return added > 0
 
     def end_at_tail(self) -> None:
         """Ensure on disk that no frame follows the last good one."""
@@ -293,9 +308,12 @@ class Journal:
         if self._file is None:
             created = JournalFile.create(self._directory, new_id=self._new_id, flush=self._flush)
             self._file, self._state = created, JournalState.SOUND
-        elif self._file.tail > HEADER_BYTES and self._file.tail + needed > self._file.capacity:
+        elif self._file.tail > HEADER_BYTES:
             with self._breaking():
-                self._empty(self._file)
+                while self._file.tail + needed > self._file.capacity:
+                    if not self._file.grow():
+                        self._empty(self._file)
+                        break
         return self._file
 
     def _retire(self, file: JournalFile) -> None:

@@ -112,7 +112,7 @@ def test_a_nearly_full_disk_takes_a_small_journal(ground: Disk) -> None:
     """A process whose journal would not fit makes a smaller one, and leaves the rest of the room to others."""
     directory = ground.path / "memory"
     opened(directory).close()
-    ground.fill(leaving=1 << 20)
+    ground.fill(leaving=240 << 10)
     with MemoryManager(directory) as manager:
         manager.restore(FILES)
         for number in range(200):

@@ -255,3 +255,28 @@ def test_where_sectors_cannot_be_written_alone_frames_fill_larger_blocks(
 
     assert [4096, 4096] == [at.length for at in appended(journal, one, two)]
     assert [one, two] == versions_in(tmp_path, journal)
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["room", "full disk"])
+def test_a_file_begins_small_and_grows(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    """A few changes are worth no 4 MiB on the disk; where there is no room for more, a full file is emptied."""
+    monkeypatch.setattr("memfiles.storage.journal.BEGINNING", 8 * 1024)
+    write, sizes = os.pwrite, list[int]()
+
+    def write_where_there_is_room(descriptor: int, data: bytes, offset: int) -> int:
+        if is_full and offset >= 8 * 1024:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", write_where_there_is_room)
+    versions = grown(40)
+    for version in versions:
+        appended(journal, version)
+        sizes.append((tmp_path / FOLDER / journal.name).stat().st_size)
+
+        assert version == versions_in(tmp_path, journal)[-1]
+
+    assert {8 * 1024} if is_full else {8 * 1024, 16 * 1024, 32 * 1024} == set(sizes)
+    assert is_full or versions == versions_in(tmp_path, journal)

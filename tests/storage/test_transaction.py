@@ -36,7 +36,7 @@ def commit(store: Store, *paths: str) -> None:
 
 def without_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a system that cannot exchange two names, nor look and rename at once."""
-    monkeypatch.setattr(atomic, "_libc", SimpleNamespace())
+    monkeypatch.setattr(atomic, "_libc", SimpleNamespace)
 
 
 @pytest.mark.parametrize("prepare", [lambda monkeypatch: None, without_call], ids=["at once", "in steps"])
