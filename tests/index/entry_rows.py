@@ -41,7 +41,7 @@ class Rows:
     """Entries in a database, saved in the order given."""
 
     def __init__(self, path: str = ":memory:") -> None:
-        self.connection = sqlite3.connect(path)
+        self.connection = sqlite3.connect(path, check_same_thread=False)  # a collection in any thread may close it
         weakref.finalize(self, self.connection.close)
         self._last = 0
         create_tables(self.connection)
