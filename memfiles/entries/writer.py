@@ -225,7 +225,8 @@ class EntryWriter:
         found = self._db.entries(each.path(check_key(key)) for each in own.values())
         retired = [each for each in found if not each.is_live(stamp.at) and self._db.erased_at(each) is None]
         if not retired:
-            raise erased_among(self._db, own.values(), key) or self._db.not_there(caller, key)
+            absent = decisions.not_hidden(key) if found else self._db.not_there(caller, key)
+            raise erased_among(self._db, own.values(), key) or absent
         retired = [each for each in retired if is_writable(own, each, rules=self._db.rules)] or retired
         last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
         check_writable(own, last, rules=self._db.rules)

@@ -40,8 +40,8 @@ Rewrite = Callable[[Record | Entry, str, Actor | None], int]
 class Conflict:
     """A losing copy. Sizes are UTF-8 bytes of content; ``record_bytes`` is None if the record is not there any more.
 
-    ``path`` is that of the copy, ``record`` that of its record, ``name`` the file's name or the entry's key, and
-    ``revision`` that of the record now. ``lost`` is the side whose text lost: ``local`` or ``remote``, None if unknown.
+    ``path`` is that of the copy, ``record`` that of its record, ``name`` the file's name or the entry's key, ``user``
+    the person whose it is ("" if it is nobody's), and ``revision`` that of the record now. ``lost`` is the side whose text lost: ``local`` or ``remote``, None if unknown.
 
     ``state``: ``open`` (the copy has ``new_lines`` that the record lacks), ``contained`` (it has none), ``redacted``,
     ``forgotten``, ``gone`` (there is no such record) or ``unreadable``; only the first two can be taken. ``content`` is
@@ -61,6 +61,7 @@ class Conflict:
     revision: int | None = None
     new_lines: int = 0
     content: str = field(default="", repr=False)
+    user: str = ""
 
     @property
     def is_of_use(self) -> bool:
@@ -164,7 +165,8 @@ def _conflict(directory: int, note: quarantine.KeptCopy) -> tuple[Conflict, Reco
         return Conflict(record=note.path, name="", level="", state="unreadable", **known), None
     path, is_forgotten = _place_of(directory, copy, note.path)
     record = _read(directory, path)
-    known |= {"record": path, "name": copy.name if isinstance(copy, Record) else copy.key, "level": copy.level}
+    known |= {"record": path, "level": copy.level}
+    known |= {"name": copy.name} if isinstance(copy, Record) else {"name": copy.key, "user": copy.user}
     if is_forgotten or record is None or isinstance(record, Mark):
         return Conflict(state="forgotten" if is_forgotten else "gone", **known), None
     sizes = {"size_bytes": _text(copy).size_bytes, "record_bytes": _text(record).size_bytes}

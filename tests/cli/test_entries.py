@@ -235,6 +235,15 @@ def test_delete_and_restore() -> None:
     assert "Ada is on Pro" == entries("get", "plan").out
 
 
+def test_restoring_what_is_there() -> None:
+    """It says that the entry is not deleted, rather than that there is none."""
+    saved()
+
+    ran = entries("restore", "plan")
+
+    assert (3, "error: 'plan' is not deleted: there is nothing to restore\n") == (ran.code, ran.err)
+
+
 def test_hydrate_and_explain() -> None:
     """The block of the system prompt, and why an entry is in it or is not."""
     saved("plan", "Ada is on Pro")

@@ -91,6 +91,18 @@ def test_what_is_left_out_is_said(project: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("how", [[], ["--json"]])
+@pytest.mark.parametrize("format", ["jsonl", "mem0", "memory-server", "chatgpt", "claude"])
+def test_a_file_of_which_nothing_could_be_read(project: Path, format: str, how: list[str]) -> None:
+    """It is an error, so that a script which imports a backup does not go on without it."""
+    (project / "broken.jsonl").write_text('{"key": "cut off in the mid')
+
+    ran = run("import", "broken.jsonl", "--from", format, *AS_DESK, *how)
+
+    assert (2, True) == (ran.code, "nothing in broken.jsonl could be imported" in ran.err)
+    assert "this is not JSON" in ran.err + ran.out
+
+
 def test_nothing_there() -> None:
     """A path that does not exist is not found."""
     ran = run("import", "nowhere", *AS_DESK)

@@ -274,6 +274,26 @@ def test_a_session_from_before_a_forget_changes_nothing_more(tmp_path: Path) -> 
         assert [] == files_holding(tmp_path / ".memory", SECRET)
 
 
+def test_an_old_copy_of_a_forgotten_users_file_is_not_shown(tmp_path: Path) -> None:
+    """Put back from a backup while she has a session of the time after: neither her new session nor her tools see it."""
+    with opened(tmp_path, WORKFLOW) as memory:
+        memory.manager.append("diary", f"- {SECRET}\n", user="ada")
+        (backup,) = [path for path in (tmp_path / ".memory").rglob("*.json") if SECRET in path.read_text()]
+        old = backup.read_bytes()
+        memory.users.forget("ada")
+        memory.manager.append("secret", "- back\n", user="ada")  # the next epoch begins
+    backup.parent.mkdir(parents=True, exist_ok=True)
+    backup.write_bytes(old)
+
+    with opened(tmp_path, WORKFLOW) as memory:
+        session = memory.session("support", user="ada")
+        assert "# Diary\n" == session.call("read_memory", {"file": "diary"}).text
+        assert SECRET not in session.system_prompt()
+        session.call("append_memory", {"file": "diary", "content": "- anew\n"})
+        assert "# Diary\n- anew\n" == memory.manager.read("diary", user="ada")
+    assert [] == files_holding(tmp_path / ".memory", SECRET)
+
+
 def test_the_operator_lists_and_exports_users_with_their_files(tmp_path: Path) -> None:
     """Under ``users``; an agent's entries and counts hold none of it."""
     with opened(tmp_path, WORKFLOW.replace("agents:", "  entries: {}\nagents:")) as memory:
@@ -334,6 +354,7 @@ def test_a_conflict_of_a_users_file_can_be_settled(tmp_path: Path) -> None:
     with opened(tmp_path / "two", workflow) as memory:
         synced(memory)
         [conflict] = memory.sync.conflicts()
+        assert "ada" == conflict.user
         memory.sync.resolve(conflict.path, take="copy")
         assert conflict.content == memory.manager.read("diary", user="ada")
         assert [] == memory.sync.conflicts()

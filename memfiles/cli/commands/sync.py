@@ -92,10 +92,11 @@ def conflicts_command(name: str | None) -> None:
         output.content(conflict_named(name, found).content)
     elif not output.as_json({"conflicts": [each.to_dict() for each in found]}):
         rows = (
-            (it.at or "-", it.name or it.record, it.level or "-", it.lost or "-", it.size_bytes, _use_of(it), it.path)
+            (*(cell or "-" for cell in (it.at, it.name or it.record, it.user, it.level, it.lost)), it.size_bytes,
+             _use_of(it), it.path)
             for it in found
-        )
-        output.table(("AT", "NAME", "LEVEL", "LOST", "BYTES", "OF USE", "PATH"), rows, numeric=("BYTES",))
+        )  # fmt: skip
+        output.table(("AT", "NAME", "USER", "LEVEL", "LOST", "BYTES", "OF USE", "PATH"), rows, numeric=("BYTES",))
 
 
 @command(

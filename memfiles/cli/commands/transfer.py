@@ -15,6 +15,7 @@ from memfiles.cli.opening import As, as_session, changing_entries, reading_entri
 from memfiles.cli.options import command, current, usage_error
 from memfiles.entries.transfer.exchange import EXPORT_FORMATS, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
+from memfiles.errors import InvalidArgument
 
 SHOWN = 20
 
@@ -68,14 +69,15 @@ def import_command(source: str, format: Format | None, take_over: bool, dry_run:
             _ask(found.others, to=session.agent)
         with output.progress("Checking" if dry_run else "Importing") as shown:
             imported = take(dry_run=dry_run, take_over=True, progress=shown)
-    if output.as_json(imported.to_dict()):
-        return
-    would = "would be " if dry_run else ""
-    output.note(f"{would}added: {imported.added}, updated: {imported.updated}, unchanged: {imported.unchanged}, "
-                f"skipped: {len(imported.skipped)}")  # fmt: skip
-    if imported.owners:
-        output.note(f"they come from {_named(imported.owners)}")
-    _warn_of_each([f"{skipped.where}: {skipped.why}" for skipped in imported.skipped])
+    if not output.as_json(imported.to_dict()):
+        would = "would be " if dry_run else ""
+        output.note(f"{would}added: {imported.added}, updated: {imported.updated}, unchanged: {imported.unchanged}, "
+                    f"skipped: {len(imported.skipped)}")  # fmt: skip
+        if imported.owners:
+            output.note(f"they come from {_named(imported.owners)}")
+        _warn_of_each([f"{skipped.where}: {skipped.why}" for skipped in imported.skipped])
+    if imported.skipped and not imported.added + imported.updated + imported.unchanged:
+        raise InvalidArgument(f"nothing in {source} could be imported")
 
 
 def _ask(others: Sequence[str], *, to: str) -> None:
