@@ -270,11 +270,6 @@ def not_there(key: str, *, seen_at: str | None = None) -> EntryNotFound:
     return EntryNotFound(f"there is no entry {ascii(key[:80])} at this session's level: {remedy}")
 
 
-def not_hidden(key: str) -> EntryNotFound:
-    """The error for an entry that is to be restored, but was neither deleted nor evicted, and has not expired."""
-    return EntryNotFound(f"{ascii(key[:80])} is not deleted: there is nothing to restore")
-
-
 def was_erased(key: str, at: str) -> EntryNotFound:
     """The error for content that is gone for good."""
     return EntryNotFound(

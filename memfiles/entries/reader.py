@@ -351,6 +351,11 @@ def row_at(repository: EntryRepository, path: str) -> Row | None:
     return row_of(seen.record, None if seen.by_hand else seen.signature)
 
 
+def not_hidden(key: str) -> EntryNotFound:
+    """The error for an entry that is to be restored, but was neither deleted nor evicted, and has not expired."""
+    return EntryNotFound(f"{ascii(key[:80])} is not deleted: there is nothing to restore")
+
+
 def erased_among(db: EntryDatabase, places: Iterable[Partition], key: str) -> EntryNotFound | None:
     """The error for a key whose content in one of these places was erased for its age; None if there is none."""
     found = [db.repository.look(place.path(key)).record for place in places]

@@ -37,7 +37,7 @@ from memfiles.entries.decisions import Decided, Past, RecordsByPath, WorkingCopy
 from memfiles.entries.drafts import Checked, Deleted, Draft, Revealed, Saved, draft_of_entry
 from memfiles.entries.eviction import EvictionPolicy, Excess, Remedy
 from memfiles.entries.moves import SaveTarget, move_shadows, remembered
-from memfiles.entries.reader import EntryDatabase, entry_at, erased_among
+from memfiles.entries.reader import EntryDatabase, entry_at, erased_among, not_hidden
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.records import file_changes
 from memfiles.records.entry import Entry, Provenance, Scope
@@ -225,7 +225,7 @@ class EntryWriter:
         found = self._db.entries(each.path(check_key(key)) for each in own.values())
         retired = [each for each in found if not each.is_live(stamp.at) and self._db.erased_at(each) is None]
         if not retired:
-            absent = decisions.not_hidden(key) if found else self._db.not_there(caller, key)
+            absent = not_hidden(key) if found else self._db.not_there(caller, key)
             raise erased_among(self._db, own.values(), key) or absent
         retired = [each for each in retired if is_writable(own, each, rules=self._db.rules)] or retired
         last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
