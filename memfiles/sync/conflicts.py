@@ -41,7 +41,8 @@ class Conflict:
     """A losing copy. Sizes are UTF-8 bytes of content; ``record_bytes`` is None if the record is not there any more.
 
     ``path`` is that of the copy, ``record`` that of its record, ``name`` the file's name or the entry's key, ``user``
-    the person whose it is ("" if it is nobody's), and ``revision`` that of the record now. ``lost`` is the side whose text lost: ``local`` or ``remote``, None if unknown.
+    the person whose it is ("" if it is nobody's), and ``revision`` that of the record now. ``lost`` is the side whose
+    text lost: ``local`` or ``remote``, None if unknown.
 
     ``state``: ``open`` (the copy has ``new_lines`` that the record lacks), ``contained`` (it has none), ``redacted``,
     ``forgotten``, ``gone`` (there is no such record) or ``unreadable``; only the first two can be taken. ``content`` is

@@ -275,7 +275,7 @@ def test_a_session_from_before_a_forget_changes_nothing_more(tmp_path: Path) -> 
 
 
 def test_an_old_copy_of_a_forgotten_users_file_is_not_shown(tmp_path: Path) -> None:
-    """Put back from a backup while she has a session of the time after: neither her new session nor her tools see it."""
+    """Put back from a backup while she has a session of the time after: neither the session nor its tools see it."""
     with opened(tmp_path, WORKFLOW) as memory:
         memory.manager.append("diary", f"- {SECRET}\n", user="ada")
         (backup,) = [path for path in (tmp_path / ".memory").rglob("*.json") if SECRET in path.read_text()]
