@@ -105,13 +105,7 @@ def open(
         cleanup.callback(sweep := partial(_sweep, workflow, entries))  # before the last push
         sweep()
         return Memory(
-            workflow,
-            manager=manager,
-            report=report,
-            sync=sync,
-            entries=entries,
-            audit=log,
-            cleanup=cleanup.pop_all(),
+            workflow, manager=manager, report=report, sync=sync, entries=entries, audit=log, cleanup=cleanup.pop_all()
         )
 
 
@@ -222,11 +216,10 @@ class Memory:
         """A session of a declared agent, at ``level``, else at the agent's own, else at the lowest.
 
         ``user`` is the person it works for: what sessions of one user save, no session of another user can observe.
-        ``run``, ``channel`` and ``thread`` say where its changes come from. ``actor`` names the human or program that
-        acts through the session: histories and the audit show it. ``tool_names`` names the tools for entries:
+        ``run``, ``channel`` and ``thread`` say where changes come from. ``actor`` names the human or program that acts
+        through the session: histories and the audit show it. ``tool_names`` names the tools for entries:
         ``default``, ``store-recall``, ``crud`` or ``compact`` (memory files too), else as the workflow declares. The
-        last session of a run to close at a level removes the entries of that run alone there, unless ``ends_run`` is
-        False: then they expire.
+        last session of a run to close at a level removes its entries there, unless ``ends_run`` is False: they expire.
         ``InvalidArgument`` lists the declared agents or levels if the given one is not declared.
         """
         from memfiles.entries.callers import SessionProvenance  # late: a memory that is looked at has no session
@@ -271,31 +264,39 @@ class Memory:
         op: str | None = None,
         record: str | None = None,
         outcome: str | None = None,
+        level: str | None = None,
         limit: int = 100,
     ) -> AuditTrail:
         """What was done by whom, newest first: the ``limit`` (1 to 10,000) latest events of the audit that fit.
 
         For the operator: events of all levels. ``since`` and ``until`` (not included) are dates, times in UTC, or a
         time before now such as ``24h``. ``record`` is the name or uid of a memory file, or the key, uid or path of an
-        entry. ``outcome`` is ``ok``, ``refused`` or ``failed``. Damaged lines are counted. ``InvalidArgument``.
+        entry. ``outcome`` is ``ok``, ``refused`` or ``failed``. ``level`` leaves out events above it, and those of no
+        level, such as the export of a user. Damaged lines are counted. ``InvalidArgument``.
         """
         from memfiles.tools import oversight  # late: only the operator asks
 
         self._audit.flush()
         asked = {"agent": agent, "user": user, "actor": actor, "op": op, "record": record, "outcome": outcome}
-        return oversight.audited(self.workflow, since=since, until=until, limit=limit, **asked)
+        return oversight.audited(self.workflow, since=since, until=until, limit=limit, level=level, **asked)
 
-    def stats(self, since: str | datetime = "30d", *, every: Literal["hour", "day"] = "day") -> Stats:
-        """How much the memory holds, how full its budgets are, and what was done ``since`` then, as the audit has it.
+    def stats(
+        self, since: str | datetime | None = "30d", *, every: Literal["hour", "day"] = "day", level: str | None = None
+    ) -> Stats:
+        """How much the memory holds, how full its budgets are, what needs attention, and what was done ``since`` then.
 
-        For the operator: all levels, agents and users. ``since`` is as of ``audit``, ``every`` the length of a period.
+        For the operator: all agents, users and, up to ``level``, levels. ``since`` is as of ``audit``; None leaves out
+        what was done, for which the audit is read. ``every`` is the length of a period.
         """
         from memfiles.tools import oversight  # late: only the operator asks
 
         self._audit.flush()
-        files = [self.manager.view(file, self.report[file.uid]).card for file in self.workflow.shared_files]
+        live = frozenset(self.manager.uids())
+        seen = (self.manager.view(it, self.report[it.uid]) for it in self.workflow.shared_files if it.uid not in live)
+        files = [*map(self.manager.card, live), *(view.card for view in seen)]
         counts = self._entries.opened().counts() if self._entries.are_declared else ()
-        return oversight.stats(self.workflow, files, counts, since=since, every=every)
+        given: dict[str, Any] = {"since": since, "every": every, "level": level, "report": self.report}
+        return oversight.stats(self.workflow, files, counts, **given, sync=self.sync.status())
 
     def purge(self, *, dry_run: bool = False, progress: Progress | None = None) -> Purged:
         """Erase now what expired, was deleted or was evicted for as long as ``retention`` of the workflow says.

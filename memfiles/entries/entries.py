@@ -23,12 +23,7 @@ from memfiles.entries.log import MAX_GONE, EntryLog, Gone, LogReader, Tombstones
 from memfiles.entries.moves import relocate, renew
 from memfiles.entries.purge import Purged, Purger, end_run
 from memfiles.entries.questions import checked_filters
-from memfiles.entries.reader import (
-    EntryDatabase,
-    EntryReader,
-    EntryRepository,
-    row_at,
-)
+from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, row_at
 from memfiles.entries.results import Found, Page, Results
 from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
 from memfiles.entries.transfer.formats import Format
@@ -136,6 +131,7 @@ class Entries:
         category: str | None = None,
         kind: str | None = None,
         prefix: str | None = None,
+        since: str | datetime | None = None,
         among: Iterable[str] | None = None,
         associate: bool = True,
     ) -> Results:
@@ -143,10 +139,12 @@ class Entries:
 
         ``max_results`` is 1 to 50, by default 10, or 50 under a budget. ``budget_bytes``, 512 or more, bounds the JSON
         text of the results, as tools return it: an entry without room is shown by its snippet or left out, and each
-        answer is followed by its neighbours. ``prefix``: only keys that begin with it; ``among``: only these keys.
-        ``associate``: also find entries that are tied to a match. ``InvalidArgument`` for other values.
+        answer is followed by its neighbours. ``prefix``: only keys that begin with it; ``among``: only these keys;
+        ``since``: only what changed from then on, as of ``audit``. ``associate``: also find entries that are tied to a
+        match. ``InvalidArgument`` for other values.
         """
-        filters = checked_filters(tags=tags, category=category, kind=kind, prefix=prefix, among=among)
+        asked: dict[str, Any] = {"tags": tags, "category": category, "kind": kind, "prefix": prefix, "among": among}
+        filters = checked_filters(**asked, since=since, now=self._db.now())
         chosen: dict[str, Any] = {"filters": filters, "associate": associate}
         with self._span("search", session):
             if budget_bytes is None:
@@ -352,7 +350,9 @@ class Entries:
         format: ExportFormat = "markdown",
         progress: Progress | None = None,
     ) -> Exported:
-        """Write the entries that the session may see to ``target``: a folder for ``markdown``, a file for ``jsonl``.
+        """Write the entries that the session may see to ``target``: a folder for ``markdown``, else a file.
+
+        A ``zip`` holds the files of ``markdown``.
 
         Files of the same names are replaced, others are left alone; the report names the files of an earlier export
         whose entries are gone. ``progress(done, total)``: as for all verbs. ``InvalidArgument``, ``StorageFailed``.

@@ -70,11 +70,10 @@ def listing(*, order: object, since: object, cursor: object, now: str, **given: 
     """
     if order not in ORDERS:
         raise InvalidArgument(f"order must be one of {', '.join(ORDERS)}, not {ascii(order)[:40]}")
-    filters = checked_filters(**given)
+    filters = checked_filters(**given, since=since, now=now)
     shown = [sorted(each) if isinstance(each, tuple) else each for each in _chosen(filters)]
     digest = hashlib.sha256(to_json([*shown, None if since is None else ascii(since)])).hexdigest()[:_DIGEST_LENGTH]
-    moment = "" if since is None else moment_in(since, what="since", now=now)
-    asked = Listing(replace(filters, since=moment), str(order), digest)
+    asked = Listing(filters, str(order), digest)
     return asked if cursor in (None, "") else asked.continued(cursor)
 
 
@@ -87,6 +86,8 @@ def checked_filters(
     among: object = None,
     tags_any: object = (),
     kinds: object = (),
+    since: object = None,
+    now: str = "",
 ) -> Filters:
     """The filters of a read; ``InvalidArgument`` for values that no entry can have."""
     wanted = None if kind is None else check_kind(kind)
@@ -95,7 +96,8 @@ def checked_filters(
     all_of, any_of = (() if each == () else checked_tags(each) for each in (tags, tags_any))
     one_of = tuple(check_kind(each) for each in listed(kinds, "kinds"))
     start = "" if prefix is None else as_text(prefix, "prefix")
-    return Filters(all_of, named, wanted, start, keys, tags_any=any_of, kinds=one_of)
+    moment = "" if since is None else moment_in(since, what="since", now=now)
+    return Filters(all_of, named, wanted, start, keys, tags_any=any_of, kinds=one_of, since=moment)
 
 
 def as_text(value: object, what: str) -> str:

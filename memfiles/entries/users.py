@@ -11,17 +11,22 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from memfiles.entries.budgets import Budget
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.forget import Forgetter, Forgotten
+from memfiles.entries.log import MAX_GONE
 from memfiles.entries.reader import EntryDatabase, EntryRepository, entry_at
 from memfiles.entries.transfer import formats
+from memfiles.entries.transfer.archives import packed
 from memfiles.entries.transfer.exchange import document_of, write_file
-from memfiles.errors import StorageFailed
+from memfiles.errors import InvalidArgument, StorageFailed
 from memfiles.index import database
 from memfiles.records.entry import Entry
 from memfiles.records.keys import (
@@ -32,13 +37,16 @@ from memfiles.records.keys import (
     agent_folder,
     check_switch,
     check_user,
+    check_whole,
     entry_place,
     id_path,
     next_epoch,
+    scope_folder,
     user_hash,
 )
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.records.record import Actor, Stamp
+from memfiles.secrets.gate import check_label
 from memfiles.storage import atomic
 from memfiles.storage.atomic import storage_failure
 from memfiles.storage.events import AuditEvent, AuditLog, Progress, reported
@@ -50,7 +58,8 @@ _OWNER = "@users"  # no agent can have this name: no session sees the tombstone 
 class UserSummary:
     """What is kept for one user: by which agents, the number and bytes of visible entries, and the last change.
 
-    ``files`` is the number of memory files of the user's own, whose bytes count as well.
+    ``files`` is the number of memory files of the user's own, whose bytes count as well. ``share`` is how much of a
+    budget the user's entries use where that is most: each agent and level has a budget of its own for each user.
     """
 
     user: str
@@ -59,10 +68,25 @@ class UserSummary:
     size_bytes: int
     updated_at: str
     files: int = 0
+    share: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
         return asdict(self) | {"agents": list(self.agents)}
+
+
+@dataclass(frozen=True, slots=True)
+class UserTombstone:
+    """What is left of a user who was forgotten: a hash of the name, when, by whom, and why."""
+
+    user: str
+    at: str
+    by: Actor
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {"user": self.user, "at": self.at, "by": self.by.to_dict(), "why": self.why}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,43 +126,91 @@ class Users:
             epoch = next_epoch(epoch)
         return epoch
 
-    def list(self) -> Sequence[UserSummary]:
-        """Every user of whom something is kept, by name, also for others. Reads a record for each user and agent."""
-        self._db.refresh()
-        found: dict[str, list[tuple[str, database.UserTally]]] = defaultdict(list)
-        for tally in self._db.index.ask(database.user_tallies):
-            entry = entry_at(self._db.repository, tally.path)
-            if entry is not None and (user := entry.user or entry.provenance.user):
-                agent = entry.agent if entry.user else entry.provenance.agent or entry.agent
-                found[user].append((agent, tally))
-        return [_summary(user, found[user]) for user in sorted(found)]
+    def list(
+        self,
+        *,
+        user: str | None = None,
+        level: str | None = None,
+        order: Literal["name", "updated"] = "name",
+        limit: int | None = None,
+        skip: int = 0,
+    ) -> Sequence[UserSummary]:
+        """The users of whom something is kept, also for others: by name or, ``updated``, the last changed first.
 
-    def export(self, user: str, target: str | os.PathLike[str], *, progress: Progress | None = None) -> UserExport:
+        ``user`` is one of them; ``level`` leaves out what is above it. ``limit`` is the most after the first ``skip``;
+        in the order ``updated`` it reads a record for each user that it returns, else for each that there is.
+        """
+        if order not in ("name", "updated"):
+            raise InvalidArgument("order must be name or updated")
+        check_whole(skip, what="skip", least=0)
+        end = None if limit is None else skip + check_whole(limit, what="limit", least=1)
+        readable = None if level is None else self._db.rules.levels.readable(session=level)
+        self._db.refresh()
+        found: dict[str, list[database.UserTally]] = defaultdict(list)
+        for tally in self._db.index.ask(database.user_tallies):
+            if readable is None or tally.level in readable:
+                found[user_hash(tally.user) or tally.scope.rpartition("/")[2]].append(tally)
+        if user is not None:
+            found = {it: held for it, held in found.items() if it == user_hash(check_user(user))}
+        if order == "name":
+            return sorted(self._summaries(found.values()), key=attrgetter("user"))[skip:end]
+        latest = sorted(found.values(), key=lambda held: max(it.updated_at for it in held), reverse=True)
+        return [*self._summaries(latest[skip:end])]
+
+    def _summaries(self, found: Iterable[Sequence[database.UserTally]]) -> Iterator[UserSummary]:
+        for held in found:
+            entries = [entry_at(self._db.repository, tally.path) for tally in held]
+            known = [(entry, tally) for entry, tally in zip(entries, held, strict=True) if entry is not None]
+            if known:
+                yield _summary(known, self._db.rules.budget)
+
+    def tombstones(self, user: str | None = None, *, limit: int = MAX_GONE) -> Sequence[UserTombstone]:
+        """What is left of the users who were forgotten, or of this one, the latest first: it names nobody."""
+        check_whole(limit, what="limit", least=1, most=MAX_GONE)
+        self._db.refresh()
+        if user is None:
+            find = partial(database.user_tombstones, owner=scope_folder(_OWNER, "u").rpartition("/")[0], limit=limit)
+            marks = [self._db.mark(path) for path in self._db.index.ask(find)]
+        else:
+            marks, epoch = [], user_hash(check_user(user))
+            while is_tombstone(mark := self._db.mark(id_path(epoch))):
+                marks.insert(0, mark)
+                epoch = next_epoch(epoch)
+        return [UserTombstone(it.user or it.uid, it.at, it.by, it.why) for it in marks[:limit] if it is not None]
+
+    def export(
+        self,
+        user: str,
+        target: str | os.PathLike[str],
+        *,
+        actor: str | None = None,
+        progress: Progress | None = None,
+    ) -> UserExport:
         """Write all that is kept for a user to a folder: one JSON Lines file for each agent, readable by ``import``.
 
         Entries that the user's sessions saved for others are in files of their own, and the user's memory files are
-        copied, named by their uids with ``.md``. Deleted entries are left out. ``progress(done, total)`` is called for
-        each entry. ``StorageFailed`` if the folder cannot be written.
+        copied, named by their uids with ``.md``. Deleted entries are left out. A ``target`` that ends in .zip becomes
+        an archive of these files. ``progress(done, total)`` is called for each entry. ``StorageFailed`` if it cannot
+        be written.
         """
+        check_label(actor, what="actor")
         owned = self._entries_of(user, self.epoch_of(check_user(user)), progress)
         entries = [entry for entry in owned if self._db.is_live(entry)]
         files: dict[str, list[Entry]] = defaultdict(list)
         for entry in entries:
             name = agent_folder(entry.agent) + (".jsonl" if entry.user else ".shared.jsonl")
             files[f"{entry.key}.md" if entry.agent == FILES else name].append(entry)
-        folder = Path(target)
+        path, written = Path(target), {name: _exported(held) for name, held in files.items()}
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name, held in files.items():
-                held.sort(key=lambda entry: entry.key)
-                lines = (
-                    entry.text.content_bytes if entry.agent == FILES else formats.render_line(document_of(entry))
-                    for entry in held
-                )
-                write_file(folder / name, b"".join(lines))
+            if path.suffix == ".zip":
+                write_file(path, packed(written))
+            else:
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                for name, text in written.items():
+                    write_file(path / name, text)
         except OSError as error:
-            raise StorageFailed(f"{folder} cannot be written: {error.strerror}") from error
-        self._log("export-user", user, count=len(entries))
+            raise StorageFailed(f"{path} cannot be written: {error.strerror}") from error
+        self._log("export-user", user, count=len(entries), actor=actor)
         return UserExport(len(entries), os.fspath(target), tuple(sorted(files)))
 
     def forget(
@@ -222,16 +294,29 @@ def _names(root: int, folder: str) -> Sequence[str]:
         return ()
 
 
-def _summary(user: str, held: Sequence[tuple[str, database.UserTally]]) -> UserSummary:
-    tallies = [tally for _, tally in held]
-    files = sum(tally.entries for agent, tally in held if agent == FILES)
+def _exported(held: Sequence[Entry]) -> bytes:
+    """The content of a file of an export."""
+    if held[0].agent == FILES:
+        return held[0].text.content_bytes
+    documents = map(document_of, sorted(held, key=attrgetter("key")))
+    return b"".join(formats.render_line(document) for document in documents)
+
+
+def _summary(known: Sequence[tuple[Entry, database.UserTally]], budget: Budget) -> UserSummary:
+    entries, tallies = [entry for entry, _ in known], [tally for _, tally in known]
+    agents = {entry.agent if entry.user else entry.provenance.agent or entry.agent for entry in entries}
+    own = [tally for entry, tally in known if entry.user and entry.agent != FILES]
+    limits = [(it.entries, budget.max_entries) for it in own] + [(it.size_bytes, budget.max_bytes) for it in own]
+    shares = [used / most for used, most in limits if most]
+    files = sum(tally.entries for entry, tally in known if entry.agent == FILES)
     return UserSummary(
-        user,
-        tuple(sorted({agent for agent, _ in held if agent != FILES})),
+        entries[0].user or entries[0].provenance.user or "",
+        tuple(sorted(agents - {FILES})),
         sum(tally.entries for tally in tallies) - files,
         sum(tally.size_bytes for tally in tallies),
         max(tally.updated_at for tally in tallies),
         files,
+        round(max(shares, default=0.0), 4),
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from memfiles.errors import StorageFailed
 from memfiles.index.rows import DECLARED
 from memfiles.index.text import fts
-from memfiles.records.keys import FILES, USERS
+from memfiles.records.keys import FILES, IDS, USERS
 from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
 
 PATH = ".state/index.sqlite"
@@ -172,22 +172,44 @@ def of_user(connection: sqlite3.Connection, *, epoch: str, user: str) -> list[st
 
 
 class UserTally(NamedTuple):
-    """The visible entries of one user of one agent: their number and bytes, the last change, and one of their paths."""
+    """A user's visible entries in one partition: their number and bytes, the last change, and one of their paths.
+
+    ``user`` is "" for the user's own ones, and the name for those that the user's sessions saved for others.
+    """
 
     path: str
+    scope: str
+    level: str
+    user: str
     entries: int
     size_bytes: int
     updated_at: str
 
 
 def user_tallies(connection: sqlite3.Connection) -> list[UserTally]:
-    """What there is of each user and agent, for whoever administers a directory, never for a session."""
-    statement = """
-        SELECT max(path), count(*), sum(entry.size), max(updated_at) FROM entry JOIN part ON part.id = entry.part
-        WHERE (epoch <> '' OR json_extract(provenance, '$.user') <> '') AND state = 'live'
-        GROUP BY scope, json_extract(provenance, '$.user')
+    """What there is of each user, for whoever administers a directory, never for a session."""
+    own = "entry INDEXED BY entry_by_time WHERE part = part.id AND kept IN (0, 1) AND state = 'live'"
+    statement = f"""
+        SELECT (SELECT path FROM {own} LIMIT 1) AS path, scope, level, '', sum(count), sum(size),
+            (SELECT max(updated_at) FROM {own})
+        FROM part JOIN total ON total.part = part.id WHERE instr(scope, '/{USERS}/') AND state = 'live'
+        GROUP BY part.id HAVING path NOT NULL
+        UNION ALL
+        SELECT max(path), scope, level, json_extract(provenance, '$.user') AS user, count(*), sum(size), max(updated_at)
+        FROM entry JOIN part ON part.id = entry.part
+        WHERE epoch = '' AND json_extract(provenance, '$.user') <> '' AND state = 'live' GROUP BY part.id, user
     """
     return [UserTally(*row) for row in connection.execute(statement)]
+
+
+def user_tombstones(connection: sqlite3.Connection, *, owner: str, limit: int) -> list[str]:
+    """The paths of the tombstones of users, the latest first; ``owner`` is the folder of such marks."""
+    statement = f"""
+        SELECT e.path FROM entry AS e INDEXED BY entry_key JOIN part AS p ON p.id = e.part
+        WHERE p.scope = '{IDS}' AND e.key > ? AND e.key < ? AND e.cause = 'tombstone' AND e.state = 'forgotten'
+        ORDER BY e.retired_at DESC LIMIT ?
+    """
+    return [path for (path,) in connection.execute(statement, (f"{owner}/", f"{owner}0", limit))]
 
 
 def buried(connection: sqlite3.Connection) -> list[tuple[str, str]]:

@@ -59,7 +59,8 @@ class AuditFilter:
     """The events that are asked for: those that fit every field that is not empty.
 
     ``since`` is the first moment, ``until`` the one after the last. ``user`` is the hash of a user's name. ``records``
-    are paths of records, their uids, or keys of entries; ``levels`` are those that such an entry may have.
+    are paths of records, their uids, or keys of entries; ``levels`` are those that such an entry may have. ``readable``
+    are the only levels of events; None: events of any level, and of none.
     """
 
     since: str = ""
@@ -71,12 +72,14 @@ class AuditFilter:
     outcome: str | None = None
     records: Sequence[str] = ()
     levels: Sequence[str] = ()
+    readable: Sequence[str] | None = None
 
     def fits(self, event: AuditEvent) -> bool:
         """Whether the event, which is in the time that is asked for, fits the other fields."""
         named = ((getattr(self, name), getattr(event, name)) for name in ("agent", "actor", "op", "outcome"))
         is_named = all(wanted in (None, found) for wanted, found in named)
-        return is_named and self._is_user(event) and self._is_about(event)
+        is_readable = self.readable is None or event.level in self.readable
+        return is_named and is_readable and self._is_user(event) and self._is_about(event)
 
     def _is_user(self, event: AuditEvent) -> bool:
         return self.user is None or event.user == self.user or any(f"/{self.user}/" in it for it in _paths_of(event))

@@ -6,20 +6,23 @@ The rule this file guards: no session can reach it, and it returns neither conte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.file_changes import FileCard
+from memfiles.records.file_changes import WARN_SHARE, FileCard, share_of
 from memfiles.records.keys import USERS, check_user, check_whole, scope_folder, user_hash
+from memfiles.storage import quarantine
 from memfiles.storage.audit_reader import AuditFilter, AuditReader, AuditTrail
 from memfiles.storage.events import OUTCOMES, utc_now
+from memfiles.sync.status import SyncStatus, kept_in
 from memfiles.workflow.fields import moment_in
 from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
+    from memfiles.files.restore_report import RestoreReport
     from memfiles.index.database import Counted
 
 AUDITED_MAX = 10_000
@@ -60,11 +63,25 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
-    """How much a memory holds, and what was done in it ``since`` then, as the audit has it.
+class Attention:
+    """Something for a person to look at, and what to do: it fails now (``bad``), or soon will (``warn``).
 
-    Periods in which nothing was done are left out of ``periods``, which come newest first; reads are in the audit only
-    where the workflow says so. ``damaged`` counts lines of the audit that could not be read.
+    ``name`` is that of the file, the agent or the mirror that it is ``about``, else "".
+    """
+
+    state: Literal["bad", "warn"]
+    about: Literal["file", "entries", "mirror", "conflicts", "quarantine"]
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """How much a memory holds, and what was done in it ``since`` then ("": that was not asked), as the audit has it.
+
+    ``attention`` is what a person should look at, the worst first. Periods in which nothing was done are left out of
+    ``periods``, which come newest first; reads are in the audit only where the workflow says so. ``damaged`` counts
+    lines of the audit that could not be read.
     """
 
     since: str
@@ -73,6 +90,7 @@ class Stats:
     entries: tuple[EntryStats, ...]
     periods: tuple[Activity, ...]
     damaged: int = 0
+    attention: tuple[Attention, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -93,6 +111,7 @@ def audited(
     user: str | None,
     record: str | None,
     outcome: str | None,
+    level: str | None = None,
     **same: str | None,
 ) -> AuditTrail:
     """See ``Memory.audit``."""
@@ -106,6 +125,7 @@ def audited(
         user=user_hash(check_user(user)) if user is not None else None,
         records=(record, uids.get(record, record)) if record is not None else (),
         levels=workflow.levels.names,
+        readable=_readable(workflow, level),
         outcome=outcome,
         **same,
     )
@@ -113,22 +133,69 @@ def audited(
 
 
 def stats(
-    workflow: Workflow, files: Iterable[FileCard], entries: Sequence[Counted], *, since: str | datetime, every: str
+    workflow: Workflow,
+    files: Iterable[FileCard],
+    entries: Sequence[Counted],
+    *,
+    since: str | datetime | None,
+    every: str,
+    level: str | None = None,
+    report: RestoreReport,
+    sync: SyncStatus,
 ) -> Stats:
     """See ``Memory.stats``."""
     if every not in EVERY:
         raise InvalidArgument(f"every must be one of {', '.join(EVERY)}")
-    start = moment_in(since, what="since", now=utc_now())
-    reader, (length, rest) = AuditReader(workflow.directory, AuditFilter(since=start)), _SHOWN[every]
+    start = moment_in(since, what="since", now=utc_now()) if since is not None else ""
+    readable, (length, rest) = _readable(workflow, level), _SHOWN[every]
+    reader = AuditReader(workflow.directory, AuditFilter(since=start, readable=readable))
+    files = [each for each in files if readable is None or each.level in readable]
+    entries = [each for each in entries if readable is None or each.level in readable]
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    for event in reader.events():
+    for event in reader.events() if start else ():
         is_read = event.paths is not None or event.op == "export"
         column = 2 if event.outcome != "ok" else 1 if is_read else 0
         counted = counts[event.at[:length] + rest]
         counted[column] += event.op not in ("resolve", "close")  # the changes that it made have events of their own
         counted[3] += event.bytes or 0
     periods = tuple(Activity(at, *counts[at]) for at in sorted(counts, reverse=True))
-    return Stats(start, every, tuple(files), _by_agent(workflow, entries), periods, reader.damaged)
+    kept, by_agent = kept_in(workflow.directory, quarantine.FOLDER), _by_agent(workflow, entries)
+    found = sorted(_attention(files, report, by_agent, sync, len(kept)), key=lambda it: it.state)
+    order = {file.uid: place for place, file in enumerate(workflow.memory.files)}
+    files.sort(key=lambda card: order.get(card.uid, 0))
+    return Stats(start, every, tuple(files), by_agent, periods, reader.damaged, tuple(found))
+
+
+def _attention(
+    files: Sequence[FileCard], report: RestoreReport, entries: Sequence[EntryStats], sync: SyncStatus, quarantined: int
+) -> Iterator[Attention]:
+    broken = {it.uid: it for it in report.files if it.status in ("quarantined", "provisional")}
+    for card in files:
+        share = share_of(card.max_size_bytes, used=card.size_bytes)
+        if share >= WARN_SHARE:
+            size = f"{card.size_bytes} of {card.max_size_bytes} bytes are used"
+            yield Attention("bad" if share >= 1 else "warn", "file", card.name, f"{size}: shorten it, or raise its cap")
+        if (row := broken.get(card.uid)) is not None:
+            yield Attention("warn", "file", card.name, f"it was {row.status} at the start: {row.detail}")
+    for it in entries:
+        if it.share >= WARN_SHARE:
+            used = f"at level {it.level} {it.share:.0%} of a budget is used"
+            yield Attention("warn", "entries", it.agent, f"{used}: consolidate, or entries will be evicted")
+    if sync.last_error:
+        pending = f"{sync.pending} changes wait, the oldest for {sync.lag_seconds:.0f} s"
+        yield Attention("bad", "mirror", sync.mirror or "", f"{sync.last_error}; {pending}")
+    if sync.refused:
+        yield Attention(
+            "bad", "mirror", sync.mirror or "", f"{len(sync.refused)} objects do not verify and are not used"
+        )
+    if sync.conflicts:
+        yield Attention("bad", "conflicts", "", f"{len(sync.conflicts)} changes could not be merged: settle them")
+    if quarantined:
+        yield Attention("warn", "quarantine", "", f"{quarantined} records could not be read; see memfiles doctor")
+
+
+def _readable(workflow: Workflow, level: str | None) -> Sequence[str] | None:
+    return None if level is None else workflow.levels.readable(session=level)
 
 
 def _by_agent(workflow: Workflow, entries: Sequence[Counted]) -> tuple[EntryStats, ...]:

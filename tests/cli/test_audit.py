@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,7 @@ def told(*args: str) -> list[tuple[str, str]]:
         (["--outcome", "refused"], ["append_memory refused"]),
         (["--since", "1h", "-n", "1"], ["append_memory refused"]),
         (["--until", "2001-01-01"], []),
+        (["--level", "PUBLIC"], []),
     ],
 )
 def test_what_is_shown(busy: Path, args: list[str], expected: list[str]) -> None:
@@ -107,3 +111,31 @@ def test_looking_at_the_audit_writes_nothing(busy: Path) -> None:
     run("audit")
 
     assert before == files_under(busy)
+
+
+def test_the_status_is_shown_again_when_it_changes(busy: Path) -> None:
+    """``--watch`` shows the overview, and again after a change by another process."""
+    command = [sys.executable, "-m", "memfiles", "--json", "status", "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        first = json.loads(watching.stdout.readline())
+        run("append", "small", "- 18 bytes more -\n", "--actor", "grace")
+        second = json.loads(watching.stdout.readline())
+        watching.kill()
+
+    assert ([], ["small"]) == tuple([it["name"] for it in shown["attention"]] for shown in (first, second))
+    assert [1, 2] == [shown["files"][1]["revision"] for shown in (first, second)]
+
+
+def test_users_who_were_forgotten_are_proved_by_their_names(busy: Path) -> None:
+    """``users tombstones`` says when, by whom and why; ``users list`` has the latest first if asked to."""
+    for user in ("ada", "bob"):
+        run("entries", "save", "plan", "Pro", "--agent", "desk", "--user", user)
+    listed = run("users", "list", "--order", "updated", "-n", "1", "--json").data["users"]
+    run("users", "forget", "ada", "--why", "asked to", "--actor", "grace", "--yes")
+    [found] = run("users", "tombstones", "ada", "--json").data["tombstones"]
+
+    assert ["bob"] == [it["user"] for it in listed]
+    assert ("asked to", "grace") == (found["why"], found["by"]["actor"])
+    assert "asked to" in run("users", "tombstones").out
+    assert "this user was not forgotten" in run("users", "tombstones", "bob").err

@@ -39,7 +39,7 @@ from memfiles.sync.conflicts import Conflict, ConflictResolved, Conflicts
 from memfiles.sync.engine import Sync
 from memfiles.sync.mirror import ANY, BulkMirror, CandidMirror, Condition, Stored
 from memfiles.sync.status import SyncReport, SyncStatus
-from memfiles.tools.oversight import Activity, EntryStats, Stats
+from memfiles.tools.oversight import Activity, Attention, EntryStats, Stats
 from memfiles.tools.session import tools
 from memfiles.workflow.specs import AuditSpec, CategorySpec, EntriesSpec, KindSpec, MirrorSpec, RetentionSpec
 from memfiles.workflow.workflow import AgentSpec, MemorySpec
@@ -87,6 +87,7 @@ RESULTS = [
     AuditEvent,
     Stats,
     EntryStats,
+    Attention,
     Activity,
 ]
 MODELS: list[type] = [MemorySpec, MirrorSpec, EntriesSpec, CategorySpec, KindSpec, AuditSpec, RetentionSpec, AgentSpec]

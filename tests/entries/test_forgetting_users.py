@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -364,3 +365,64 @@ def test_an_export_of_a_user_can_be_imported(tmp_path: Path) -> None:
         imported = memory.entries.import_(session, tmp_path / "ada/support.jsonl")
         assert (1, {"k4"}) == (imported.added, {each.key for each in memory.entries.list(session).memories})
         assert [] == seen(memory, "bob")
+
+
+def test_the_list_by_the_last_change(tmp_path: Path) -> None:
+    """In portions, the latest first; one user is found by the name; the share is that of the fullest budget."""
+    with opened(tmp_path, WORKFLOW) as memory:
+        for number, user in enumerate(("ada", "bob", "eve", "ada")):
+            memory.entries.save(memory.session("support", user=user), f"k{number}", "text")
+        latest = memory.users.list(order="updated")
+        pages = [memory.users.list(order="updated", limit=2, skip=skip) for skip in (0, 2)]
+
+        assert ["ada", "eve", "bob"] == [each.user for each in latest]
+        assert list(latest) == [each for page in pages for each in page]
+        assert ["bob", "eve"] == [each.user for each in memory.users.list(skip=1)]
+        assert ["eve"] == [each.user for each in memory.users.list(user="eve")]
+        assert [] == memory.users.list(user="ev")
+        assert [0.6667, 0.3333, 0.3333] == [each.share for each in latest]
+        for wrong in ({"order": "size"}, {"limit": 0}, {"skip": -1}, {"user": ""}, {"level": "NONE"}):
+            with pytest.raises(InvalidArgument):
+                memory.users.list(**wrong)
+
+
+def test_a_tombstone_proves_that_a_user_was_forgotten(tmp_path: Path) -> None:
+    """By the name, each time she was; the list of all names nobody."""
+    with opened(tmp_path, WORKFLOW) as memory:
+        for why in ("asked to", "again"):
+            memory.entries.save(memory.session("support", user="ada"), "plan", "Pro")
+            memory.users.forget("ada", why=why, actor="grace")
+        found = memory.users.tombstones("ada")
+
+        assert [("again", "grace"), ("asked to", "grace")] == [(it.why, it.by.actor) for it in found]
+        assert found == memory.users.tombstones()
+        assert [] == memory.users.tombstones("bob")
+        assert "ada" not in json.dumps([it.to_dict() for it in found])
+
+
+def test_an_export_is_an_archive_where_the_name_says_so(tmp_path: Path) -> None:
+    """With the same files as in a folder; the audit says who made it."""
+    with opened(tmp_path / "one", WORKFLOW) as memory:
+        fill(memory)
+        report = memory.users.export("ada", tmp_path / "ada", actor="grace")
+        zipped = memory.users.export("ada", tmp_path / "ada.zip")
+        [exported, by_grace] = memory.audit(op="export-user").events
+
+        with zipfile.ZipFile(tmp_path / "ada.zip") as archive:
+            packed = {name: archive.read(name) for name in archive.namelist()}
+        assert packed == {path.name: path.read_bytes() for path in (tmp_path / "ada").iterdir()}
+        assert report.files == zipped.files
+        assert (None, "grace") == (exported.actor, by_grace.actor)
+
+
+def test_an_export_as_an_archive_can_be_imported(tmp_path: Path) -> None:
+    """A zip archive of the files that a folder would have."""
+    with opened(tmp_path / "one", WORKFLOW) as memory:
+        session = memory.session("support")
+        memory.entries.save(session, "hours", "nine to five")
+        memory.entries.export(session, tmp_path / "all.zip", format="zip")
+    with opened(tmp_path / "two", WORKFLOW) as memory:
+        session = memory.session("support")
+
+        assert 1 == memory.entries.import_(session, tmp_path / "all.zip").added
+        assert ["nine to five"] == seen(memory, None)

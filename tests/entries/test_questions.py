@@ -83,6 +83,7 @@ def test_what_changed_since_a_moment(entries: Entries, since: Any) -> None:
     assert (
         ["e", "a, b"] == keys(entries, since=since, order="updated") == walked(entries, 1, since=since, order="updated")
     )
+    assert ["a, b", "e"] == sorted(it.found.key for it in entries.search(VISITOR, "text", since=since).matches)
 
 
 def test_a_span_counts_from_the_first_page(entries: Entries, clock: Clock) -> None:

@@ -171,3 +171,36 @@ def test_a_memory_that_is_looked_at_tells_the_same(memory: Memory) -> None:
 def test_no_session_has_a_way_to_it() -> None:
     """Neither the audit, nor the statistics, nor the conflicts."""
     assert set() == {"audit", "stats", "sync", "conflicts", "resolve"} & set(dir(Session))
+
+
+def test_nothing_above_a_level_is_told(memory: Memory) -> None:
+    """Neither by the audit, where an event of no level may be about any, nor by the statistics and the users."""
+    for level in ("LOW", "HIGH"):
+        memory.entries.save(memory.session("desk", level=level, user=f"u-{level}"), "plan", "Pro")
+    memory.users.forget("nobody")
+    low, whole = memory.stats(level="LOW"), memory.stats()
+
+    assert ["save"] == ops(memory, level="LOW")
+    assert ["forget-user", "save", "save"] == ops(memory)
+    assert [{"LOW"}, {"LOW", "HIGH"}] == [{each.level for each in it.entries} for it in (low, whole)]
+    assert [1, 3] == [it.periods[0].writes for it in (low, whole)]
+    assert [["u-LOW"], ["u-HIGH", "u-LOW"]] == [[it.user for it in memory.users.list(level=up)] for up in ("LOW", None)]
+
+
+def test_what_needs_attention(memory: Memory, tmp_path: Path) -> None:
+    """A file near its cap, a budget that is nearly used, and copies that are kept; the audit is not read for it."""
+    assert () == memory.stats(None).attention
+
+    memory.manager.append("notes", "x" * 80)
+    session = memory.session("other", level="HIGH")
+    memory.entries.save_many(session, [{"key": f"k{number}", "content": "c"} for number in range(4)])
+    kept = tmp_path / ".memory" / "quarantine"
+    kept.mkdir()
+    (kept / "a.json").write_text("{")
+    found = memory.stats(None)
+
+    assert [("file", "notes"), ("entries", "other"), ("quarantine", "")] == [
+        (it.about, it.name) for it in found.attention
+    ]
+    assert ("", ()) == (found.since, found.periods)
+    assert "entries" not in [it.about for it in memory.stats(None, level="LOW").attention]

@@ -138,9 +138,14 @@ def restore_command() -> None:
             opening.pull_what_changed(memory)
 
 
-@command("status", "memfiles status --json")
-def status_command() -> None:
+@command("status", "memfiles status --json", "memfiles status --watch")
+@click.option("--watch", is_flag=True, help="Show files, budgets and what needs attention again whenever they change.")
+def status_command(watch: bool) -> None:
     """Show the directory, its files and their sizes."""
+    if watch:
+        from memfiles.cli.commands.operator import watch_status  # late: it needs what opens a memory
+
+        watch_status(opening.load_workflow())
     seen = opening.view()
     shown = status_of(seen)
     if output.as_json(shown):

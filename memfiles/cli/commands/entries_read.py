@@ -72,6 +72,7 @@ def get_command(key: str, who: As) -> None:
 )
 @filtering
 @click.option("--kind", type=click.Choice(KINDS), help="Only entries of this kind.")
+@click.option("--since", metavar="WHEN", help="Only what changed from then on: a date, a time in UTC or a span.")
 @as_session
 def search_command(query: str, association: bool, who: As, **given: Any) -> None:
     """Search the entries, best match first.

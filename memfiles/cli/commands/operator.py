@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -11,17 +15,20 @@ from memfiles.cli.commands.entries import ask, show_forgotten
 from memfiles.cli.commands.read import author
 from memfiles.cli.commands.write import fail_until_pushed
 from memfiles.cli.failures import NotFound
-from memfiles.cli.options import command, group
+from memfiles.cli.options import command, current, group
 from memfiles.errors import EntryNotFound
+from memfiles.files.restore_report import FileView
 from memfiles.memory import look
 from memfiles.records.file_changes import share_of
 from memfiles.records.keys import ENTRIES
 from memfiles.records.record import Actor
 from memfiles.storage.events import OUTCOMES, AuditEvent
 from memfiles.sync.status import pending_records
-from memfiles.tools.oversight import AUDITED_MAX, EVERY
+from memfiles.tools.oversight import AUDITED_MAX, EVERY, Stats
 from memfiles.workflow.workflow import Workflow
 
+WATCH_SECONDS = 1.0
+_UP_TO = click.option("--level", help="Nothing above this level.")
 _WHEN = "a date, a time in UTC, or a span such as 24h."
 
 
@@ -34,6 +41,7 @@ _WHEN = "a date, a time in UTC, or a span such as 24h."
 @click.option("--op", metavar="NAME", help="Only this operation, such as save, append or forget.")
 @click.option("--record", metavar="NAME", help="Only this memory file (name or uid) or entry (key, uid or path).")
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="Only what ended like this.")
+@_UP_TO
 @click.option(
     "-n", "--max-count", "limit", type=click.IntRange(1, AUDITED_MAX), default=100, show_default=True,
     help="Maximum number of events.",
@@ -63,6 +71,7 @@ def audit_command(**asked: Any) -> None:
 @command("stats", "memfiles stats --since 7d", "memfiles stats --since 24h --every hour --json")
 @click.option("--since", metavar="WHEN", default="30d", show_default=True, help=f"Activity from then on: {_WHEN}")
 @click.option("--every", type=click.Choice(EVERY), default="day", show_default=True, help="Length of a period.")
+@_UP_TO
 def stats_command(**asked: Any) -> None:
     """Show how much the memory holds, and how it grew and was used.
 
@@ -74,6 +83,7 @@ def stats_command(**asked: Any) -> None:
         found = memory.stats(**asked)
     if output.as_json(found.to_dict()):
         return
+    show_attention(found)
     numbers = ("BYTES", "CAP", "USERS", "ENTRIES", "EXPIRED", "DELETED", "USED", "WRITES", "READS", "REFUSED", "GROWN")
     files = (
         (it.name, it.level, it.size_bytes, it.max_size_bytes, share_of(it.max_size_bytes, used=it.size_bytes))
@@ -92,6 +102,51 @@ def stats_command(**asked: Any) -> None:
     output.line("")
     done = ((it.at, it.writes, it.reads, it.refused, f"{it.bytes:+}") for it in found.periods)
     output.table(("SINCE", "WRITES", "READS", "REFUSED", "GROWN"), done, numeric=numbers)
+
+
+def show_attention(found: Stats) -> None:
+    """Print what a person should look at, if there is anything."""
+    for it in found.attention:
+        mark = click.style("! ", fg="red" if it.state == "bad" else "yellow")
+        output.line(" ".join(output.one_line(word) for word in (it.about, it.name) if word) + f": {it.text}", mark=mark)
+    if found.attention:
+        output.line("")
+
+
+def watch_status(workflow: Workflow) -> None:
+    """Print the overview whenever it changes, until the command is interrupted; with ``--json`` each on one line."""
+    shown = None
+    with look(workflow, warn=output.warn) as memory:
+        while True:
+            found = memory.stats(None)
+            views = [memory.manager.view(it, memory.report[it.uid]) for it in workflow.shared_files]
+            if (found, views) != shown:
+                shown = found, views
+                _show_overview(found, views)
+            time.sleep(WATCH_SECONDS)
+
+
+def _show_overview(found: Stats, views: Sequence[FileView]) -> None:
+    if current().json:
+        output.line(json.dumps(found.to_dict(), ensure_ascii=False))
+        sys.stdout.flush()
+        return
+    click.clear()  # only on a terminal
+    show_attention(found)
+    rows = ((it.card.name, it.card.level, *opening.sizes_of(it), *_last(it)) for it in views)
+    numbers = ("REVISION", "BYTES", "CAP", "USED", "ENTRIES")
+    output.table(("FILE", "LEVEL", *numbers[:4], "CHANGED", "BY"), rows, numeric=numbers)
+    output.line("")
+    budgets = (
+        (it.agent, it.level, it.users, it.entries, it.size_bytes, output.percent(it.share)) for it in found.entries
+    )
+    output.table(("AGENT", "LEVEL", "USERS", "ENTRIES", "BYTES", "USED"), budgets, numeric=("USERS", *numbers))
+    sys.stdout.flush()
+
+
+def _last(view: FileView) -> tuple[str, str]:
+    """When a file changed last, and who changed it."""
+    return (view.changes[0].at, author(view.changes[0].by)) if view.changes else ("-", "-")
 
 
 def _what(event: AuditEvent) -> str:
@@ -118,11 +173,14 @@ def users_command() -> None:
     """
 
 
-@command("list", "memfiles users list --json", of=users_command)
-def list_command() -> None:
+@command("list", "memfiles users list --json", "memfiles users list --order updated -n 20", of=users_command)
+@click.option("--order", type=click.Choice(("name", "updated")), default="name", help="By name, or the latest first.")
+@_UP_TO
+@click.option("-n", "--max-count", "limit", type=click.IntRange(min=1), help="Maximum number of users.  [default: all]")
+def list_command(**asked: Any) -> None:
     """List the users of whom something is kept, by name."""
     with look(opening.load_workflow(), warn=output.warn) as memory:
-        found = memory.users.list()
+        found = memory.users.list(**asked)
     if output.as_json({"users": [each.to_dict() for each in found]}):
         return
     if not found:
@@ -132,17 +190,35 @@ def list_command() -> None:
     output.table(("USER", "ENTRIES", "BYTES", "LAST CHANGE", "AGENTS"), rows)
 
 
+@command("tombstones", "memfiles users tombstones ada", of=users_command)
+@click.argument("user", required=False)
+def tombstones_command(user: str | None) -> None:
+    """Show what is left of users who were forgotten, newest first.
+
+    A tombstone holds a hash of the name: give the name to see whether this USER was forgotten, when, by whom and why.
+    """
+    with look(opening.load_workflow(), warn=output.warn) as memory:
+        found = memory.users.tombstones(user)
+    if output.as_json({"tombstones": [each.to_dict() for each in found]}):
+        return
+    if not found:
+        output.note("no user was forgotten" if user is None else "this user was not forgotten")
+        return
+    output.table(("AT", "USER", "BY", "WHY"), ((it.at, it.user[:12], author(it.by), it.why) for it in found))
+
+
 @command("export", "memfiles users export ada ada-export", of=users_command)
 @click.argument("user")
 @click.argument("target", type=click.Path())
-def export_command(user: str, target: str) -> None:
+@opening.ACTOR
+def export_command(user: str, target: str, actor: str | None) -> None:
     """Write all that is kept for a user to a folder.
 
     Each agent's entries become one JSON Lines file, which `memfiles import` reads. What the user's sessions saved for
     others is in files of its own.
     """
     with look(opening.load_workflow(), warn=output.warn) as memory, output.progress("Exporting") as shown:
-        exported = memory.users.export(user, target, progress=shown)
+        exported = memory.users.export(user, target, actor=actor, progress=shown)
     if not exported.count:
         raise NotFound("nothing is kept for this user")
     if not output.as_json(exported.to_dict()):

@@ -26,16 +26,17 @@ SHOWN = 20
     "--format",
     "format",
     type=click.Choice(EXPORT_FORMATS),
-    help="A folder of Markdown files, or one JSON Lines file.  [default: by TARGET's name]",
+    help="A folder of Markdown files, one JSON Lines file, or a zip of the first.  [default: by TARGET's name]",
 )
 @as_session
 def export_command(target: str, format: ExportFormat | None, who: As) -> None:
     """Write an agent's entries to a folder or a file.
 
-    This exports the entries that the session may read. A TARGET ending in .jsonl becomes a file, any other a folder.
-    Files of the same names are replaced; others are left alone. `memfiles import` reads both formats.
+    This exports the entries that the session may read. A TARGET ending in .jsonl or .zip becomes a file, any
+    other a folder. Files of the same names are replaced; others are left alone. `memfiles import` reads all formats.
     """
-    chosen: ExportFormat = format or ("jsonl" if target.endswith((".jsonl", ".ndjson")) else "markdown")
+    by_name: ExportFormat = "jsonl" if target.endswith((".jsonl", ".ndjson")) else "markdown"
+    chosen: ExportFormat = format or ("zip" if target.endswith(".zip") else by_name)
     with reading_entries(who) as (memory, session), output.progress("Exporting") as shown:
         exported = memory.entries.export(session, target, format=chosen, progress=shown)
     if output.as_json(exported.to_dict()):

@@ -1,4 +1,4 @@
-"""Zip archives as sources of an import: read in place and never unpacked.
+"""Zip archives: written by exports, and read in place and never unpacked by imports.
 
 The rules this file guards: no name of an archive becomes a path; links, encrypted files, absolute names and names with
 ``..`` are reported and not read; and the number, the size and the depth of what is read are bounded by what was read,
@@ -7,12 +7,13 @@ not by what the archive says about itself.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from memfiles.entries.transfer.document import Skipped, printed
 from memfiles.entries.transfer.folders import DEPTH_MAX, FILES_MAX, NOT_A_PART, SourceFile, Wanted
@@ -23,6 +24,15 @@ _END, _END_64, _END_SIZE = b"PK\x05\x06", b"PK\x06\x07", 22
 _TAIL = 20 + _END_SIZE + 0xFFFF  # the record at the end of an archive, with the longest comment
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others need as much memory as the archive likes
 _ENCRYPTED = 0x1
+
+
+def packed(files: Mapping[str, bytes]) -> bytes:
+    """A zip archive with these files; the same files give the same bytes."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
+    return written.getvalue()
 
 
 class Archive:

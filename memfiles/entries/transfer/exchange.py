@@ -34,6 +34,7 @@ from memfiles.entries.decisions import Past
 from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase
 from memfiles.entries.transfer import formats
+from memfiles.entries.transfer.archives import packed
 from memfiles.entries.transfer.document import Document, Skipped, printed, provenance_in, written_provenance
 from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.sources import checked_path, read
@@ -45,8 +46,8 @@ from memfiles.records.keys import WORKSPACE, check_switch, id_path
 from memfiles.storage import atomic
 from memfiles.storage.events import AuditLog, Progress, event_by, reported
 
-ExportFormat = Literal["markdown", "jsonl"]
-EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl")
+ExportFormat = Literal["markdown", "jsonl", "zip"]
+EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl", "zip")
 _DEFAULTS = {each.name: each.default for each in fields(Entry)}
 _OPTIONAL = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures", "made_of", "aliases")
 _SOURCE = "import"
@@ -107,9 +108,13 @@ class Exchange:
         parts = 2 if format == "markdown" else 1
         documents = [document_of(entry) for entry in self._entries(caller, progress, parts=parts)]
         try:
+            stale: tuple[str, ...] = ()
             if format == "jsonl":
                 write_file(Path(target), b"".join(formats.render_line(document) for document in documents))
-                stale: tuple[str, ...] = ()
+            elif format == "zip":
+                write_file(
+                    Path(target), packed({formats.file_name(it): formats.render_markdown(it) for it in documents})
+                )
             else:
                 stale = _write_folder(Path(target), documents, progress)
         except OSError as error:
