@@ -118,8 +118,12 @@ class JournalFile:
         return positions
 
     def grow(self) -> bool:
-        """Double the capacity, up to ``CAPACITY``; False if it is that large, or if the disk is or was full."""
-        added = min(self.capacity, CAPACITY - self.capacity) if self.capacity >= BEGINNING else 0
+        """Double the capacity, up to ``CAPACITY``; False if it is that large, or if the disk is or was full.
+
+        False as well once a frame goes beyond it: zeros written there would destroy the frame.
+        """
+        can_grow = self.capacity >= BEGINNING and self.high_water <= self.capacity
+        added = min(self.capacity, CAPACITY - self.capacity) if can_grow else 0
         try:
             self._blocks.write([bytes(added)], offset=self.capacity)  # flushed with the next frame
         except OSError as error:

@@ -280,3 +280,20 @@ def test_a_file_begins_small_and_grows(
 
     assert {8 * 1024} if is_full else {8 * 1024, 16 * 1024, 32 * 1024} == set(sizes)
     assert is_full or versions == versions_in(tmp_path, journal)
+
+
+def test_a_frame_larger_than_the_file_stays_whole_until_what_it_names_is_flushed(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Growth writes zeros, and not into a frame that a power cut would need."""
+    monkeypatch.setattr("memfiles.storage.journal.BEGINNING", 8 * 1024)
+    one, *later = grown(3)
+    large = replace(one, path="large.json", data=bytes(20_000))
+    flushed = list[set[str]]()
+    monkeypatch.setattr("memfiles.storage.journal.sync_published", lambda _, paths: flushed.append(set(paths)))
+    appended(journal, large)
+    before = versions_in(tmp_path, journal)
+    appended(journal, one, *later)
+
+    assert [large] == before
+    assert ([{"large.json"}], [one, *later]) == (flushed, versions_in(tmp_path, journal))
