@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from memfiles.errors import SecretRefused as SecretRefused
     from memfiles.errors import SizeExceeded as SizeExceeded
     from memfiles.errors import StorageFailed as StorageFailed
+    from memfiles.errors import StorageRefused as StorageRefused
     from memfiles.errors import WorkflowError as WorkflowError
     from memfiles.files.manager import MemoryManager as MemoryManager
     from memfiles.files.restore_report import FileReport as FileReport

@@ -94,6 +94,10 @@ class StorageFailed(MemfilesError, code="storage_failed", transient=True):
     """The disk refused the change (full, read-only, failing); memory and disk are unchanged."""
 
 
+class StorageRefused(StorageFailed, code="storage_refused", transient=False):
+    """The store refuses: access denied, no such database or schema, a version that this program does not know."""
+
+
 class OutcomeUnknown(MemfilesError, code="outcome_unknown"):
     """The change is visible, but its flush failed: it may not survive a power cut."""
 

@@ -42,6 +42,7 @@ EXIT_CODES = {
     "CopyRefused": 7,
     "RecordCorrupt": 1,
     "StorageFailed": 1,
+    "StorageRefused": 1,
     "OutcomeUnknown": 1,
     "ExtraMissing": 1,
 }

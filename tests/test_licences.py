@@ -36,6 +36,9 @@ SPELLED = {
 UNAVOIDABLE = {
     "certifi": "MPL-2.0: the list of certificate authorities, as data; Anthropic's and OpenAI's SDKs need it",
     "orjson": "MPL-2.0 AND (Apache-2.0 OR MIT): LangGraph's SDK needs it; MPL covers its own files and not ours",
+    "psycopg": "LGPL-3.0-only: the driver of the extra postgres; LGPL covers its own files and not ours",
+    "psycopg-binary": "LGPL-3.0-only: as psycopg",
+    "psycopg-pool": "LGPL-3.0-only: as psycopg",
 }
 """What is not permissive and stays, with the reason. Everything in it belongs to an extra."""
 

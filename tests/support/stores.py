@@ -12,3 +12,10 @@ from memfiles.storage.store import Store
 def directory_store(directory: str) -> RecordStore:
     """The directory store."""
     return Store(Path(directory), now=lambda: time.strftime("%Y-%m-%dT%H:%M:%S.000Z"))
+
+
+def postgres_store(url: str) -> RecordStore:
+    """The PostgreSQL store."""
+    from memfiles.storage.postgres.store import PostgresStore  # late: the other stores load no psycopg
+
+    return PostgresStore(url)

@@ -122,6 +122,49 @@ def a_change_on_a_stale_version_can_be_refused(place: StorePlace) -> None:
         expect("2", read(store, "a.json"), "the first of two is kept")
 
 
+def a_refusal_counts_only_of_what_is_there(place: StorePlace) -> None:
+    """A decision that refuses, or finds nothing to do, on what this handle knew is made again on what is there."""
+
+    def refuse(records: Records) -> NoReturn:
+        raise RevisionConflict(read(records, "a.json") or "")
+
+    with place.open() as store, place.open() as other:
+        for number in range(3):
+            put(store, {"a.json": f"old {number}"})
+            put(other, {"a.json": f"new {number}"})
+            found, _ = store.change(["a.json"], lambda records: (read(records, "a.json"), NOTHING))
+            expect(f"new {number}", found, "what a decision without a change was made on")
+            put(other, {"a.json": f"newer {number}"})
+            try:
+                store.change(["a.json"], refuse)
+            except RevisionConflict as error:
+                expect(f"newer {number}", str(error), "what a refusal was made on")
+
+
+def decisions_on_several_records_take_turns(place: StorePlace) -> None:
+    """What a decision saw of a record that it leaves as it is counts too: of two, only one can take the last."""
+    both = ["a.json", "b.json"]
+
+    def take(records: Records, path: str) -> tuple[None, ChangeSet]:
+        left = sum(int(read(records, each) or 0) for each in both)
+        return None, ChangeSet([next_version(records, path, "0")] if left > 1 else ())
+
+    with place.open() as store, place.open() as other:
+        put(store, dict.fromkeys(both, "1"))
+        meanwhile = threading.Thread(target=other.change, args=(both, lambda records: take(records, "b.json")))
+
+        def decide(records: Records) -> tuple[None, ChangeSet]:
+            decided = take(records, "a.json")
+            if meanwhile.ident is None:
+                meanwhile.start()
+                meanwhile.join(_BLINK_SECONDS)
+            return decided
+
+        store.change(both, decide)
+        meanwhile.join(PATIENCE_SECONDS)
+        expect(1, sum(int(read(store, each) or 0) for each in both), "what two decisions leave")
+
+
 def a_change_in_the_middle_of_a_decision_is_not_lost(place: StorePlace) -> None:
     """It waits for the decision, or the decision is made again: either way both changes are there."""
     calls: list[str | None] = []

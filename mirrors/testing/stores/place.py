@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -25,13 +25,15 @@ class StorePlace:
 
     ``opener`` names a function as ``module:function``, which opens the store when it is called with ``arguments``: here
     and in other processes. ``holds`` gives the names of what the store keeps, wherever that is, that holds some bytes.
-    ``rounds`` is how often a process is killed where that takes luck.
+    ``rounds`` is how often a process is killed where that takes luck. ``trouble``, of a store that is reached over a
+    network, cuts connections again and again as long as its block lasts, before and after what they carry was done.
     """
 
     opener: str
     arguments: tuple[str, ...] = ()
     holds: Callable[[bytes], list[str]] | None = None
     rounds: int = 3
+    trouble: Callable[[], AbstractContextManager[object]] | None = None
 
     @contextmanager
     def open(self) -> Iterator[RecordStore]:

@@ -105,6 +105,27 @@ def no_line_is_lost_between_processes(place: StorePlace) -> None:
         expect(expected, sorted(map(int, lines(store, "a.json"))), "every line, once")
 
 
+def no_line_is_lost_or_doubled_while_connections_are_cut(place: StorePlace) -> None:
+    """Lost questions and lost answers: every append of two processes to the same record is there once."""
+    if place.trouble is None:
+        return
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(place.process("write", "a.json", 1000 * each, 1000 * each + _CHANGES))
+            for each in (1, 2)
+        ]
+        for worker in workers:
+            expect("open", worker.hear(), "a process that opens the store")
+        stack.enter_context(place.trouble())
+        for worker in workers:
+            worker.tell()
+        for worker in workers:
+            _finish(worker)
+    with place.open() as store:
+        expected = [start + number for start in (1000, 2000) for number in range(_CHANGES)]
+        expect(expected, sorted(map(int, lines(store, "a.json"))), "every line, once")
+
+
 def processes_on_different_records_do_not_meet(place: StorePlace) -> None:
     """Two processes write records of their own, and the feed tells this one of every one of them."""
     with ExitStack() as stack:

@@ -1,0 +1,14 @@
+-- What the role of a worker may do, and nothing else. Run it as the owner of the schema, once it exists:
+--   psql -c "CREATE ROLE memfiles_app LOGIN" -f postgres-role.sql
+-- The owner alone creates and upgrades the schema, and says which workspaces the role belongs to:
+--   INSERT INTO memfiles.members (role, workspace) VALUES ('memfiles_app', 'support-desk')
+GRANT USAGE ON SCHEMA memfiles TO memfiles_app;
+GRANT SELECT ON memfiles.store, memfiles.members TO memfiles_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON memfiles.records TO memfiles_app;
+GRANT SELECT, INSERT ON memfiles.commits TO memfiles_app;
+GRANT SELECT, INSERT, DELETE ON memfiles.quarantine TO memfiles_app;
+-- PostgreSQL 17 and later: what is forgotten is also removed from dead rows. Before 17, the owner has to vacuum
+GRANT MAINTAIN ON memfiles.records TO memfiles_app;
+-- what a pooler in transaction mode does not let a client say
+ALTER ROLE memfiles_app SET default_transaction_isolation = 'read committed';
+ALTER ROLE memfiles_app SET statement_timeout = '60s'

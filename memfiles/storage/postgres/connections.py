@@ -1,0 +1,271 @@
+"""Connections to PostgreSQL: where the store is, a bounded pool, time-outs, reconnects, and every error mapped.
+
+The rules this file guards: no password is taken from a URL, so none gets into a workflow, a log or an error; a call
+ends in time, whatever the network and the server do; no connection has a state, such as a setting, a prepared statement
+or a lock, that another call relies on, because a pooler may give each transaction another one; and an error says
+whether it may help to try again.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import psycopg
+from psycopg import sql
+from psycopg.abc import PQGen
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from memfiles.errors import (
+    InvalidArgument,
+    LockTimeout,
+    MemfilesError,
+    OutcomeUnknown,
+    SizeExceeded,
+    StorageFailed,
+    StorageRefused,
+)
+
+STALE = "MF001"
+"""The SQLSTATE of ``change`` if a record is not at the version that a decision saw."""
+
+_DECIDE_AGAIN = frozenset({STALE, "40001", "40P01"})  # so with a serialization failure and a deadlock
+_GOING_DOWN = frozenset({"57P01", "57P02", "57P03", "57P05"})
+_MAY_HELP = ("08", "25", "53", "55", "57", "58")  # connection, read-only standby, resources, object in use, operator
+_TOO_MUCH = ("54",)  # limits of the program, such as a value of more than 1 GB
+_POOL_MAX = 8
+_CONNECT_SECONDS = 5
+_STATEMENT = "-c statement_timeout=60s"  # the server ends what hangs there
+_ANSWER_SECONDS = 70.0
+_STEP_SECONDS = 1.0  # after which a wait for a connection asks the pool to try again
+_BACKOFF_SECONDS = (0.02, 1.0)
+_ALIVE = {  # a peer that is gone is noticed within half a minute, also while an answer is awaited
+    "connect_timeout": str(_CONNECT_SECONDS),
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "25000",
+    "application_name": "memfiles",
+}
+_PLAIN: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_WHERE = "libpq finds it in ~/.pgpass, PGPASSFILE, a service file or PGPASSWORD"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where the records of a workspace are: how to connect, the schema, and the name of the workspace."""
+
+    conninfo: str
+    schema: str
+    workspace: str
+    pool: int = _POOL_MAX
+
+    def named(self, statement: LiteralString) -> bytes:
+        """A statement with the schema in the place of ``{s}``."""
+        return sql.SQL(statement).format(s=sql.Identifier(self.schema)).as_bytes(None)
+
+
+def located(url: str, *, workspace: str = "") -> Location:
+    """The location in ``postgresql://[user@]host[:port]/database?schema=...&workspace=...``.
+
+    ``workspace`` is used where the URL names none. ``pool`` is the most connections at a time (1 to 100). Any other
+    option is libpq's, such as ``sslmode``, ``service``, or ``host`` for the folder of a socket. ``InvalidArgument``.
+    """
+    try:
+        parts = urlsplit(url)
+        port, given = parts.port, parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise InvalidArgument("the store's URL cannot be read: postgresql://host/database?schema=memfiles") from error
+    options = dict(given)
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise InvalidArgument("a store's URL begins with postgresql://")
+    if parts.password is not None or "password" in options:
+        raise InvalidArgument(f"the store's URL contains a password: leave it out; {_WHERE}")
+    if len(options) != len(given):
+        raise InvalidArgument("the store's URL has an option twice")
+    schema, pool = options.pop("schema", "memfiles"), options.pop("pool", str(_POOL_MAX))
+    workspace = options.pop("workspace", workspace)
+    if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
+        raise InvalidArgument("schema in the store's URL: use 1 to 63 of a-z, 0-9 and _, not beginning with a digit")
+    if not (1 <= len(workspace) <= 128 and workspace.isprintable()):
+        raise InvalidArgument("workspace in the store's URL: use 1 to 128 characters")
+    if not (pool.isascii() and pool.isdigit() and 1 <= int(pool) <= 100):
+        raise InvalidArgument("pool in the store's URL must be a whole number from 1 to 100")
+    found = {"host": unquote(parts.hostname or ""), "port": str(port or ""), "user": unquote(parts.username or "")}
+    found |= {"dbname": unquote(parts.path.removeprefix("/"))}
+    known = _ALIVE | {name: value for name, value in found.items() if value} | options
+    try:
+        return Location(make_conninfo(**known), schema, workspace, int(pool))
+    except psycopg.ProgrammingError as error:
+        raise InvalidArgument(f"the store's URL: {_said(error)}") from error
+
+
+class TimedConnection(psycopg.Connection[Any]):
+    """A connection that is given up if an answer does not come in time: the server hangs, or what is in between."""
+
+    answers_within: float | None = _ANSWER_SECONDS
+
+    def wait(self, gen: PQGen[Any], *args: Any, **options: Any) -> Any:
+        """As of ``Connection``; ``OperationalError`` after ``answers_within`` seconds."""
+        if self.answers_within is None:
+            return super().wait(gen, *args, **options)
+        try:
+            return super().wait(_until(gen, time.monotonic() + self.answers_within), *args, **options)
+        except TimeoutError as error:
+            self.pgconn.finish()
+            raise psycopg.OperationalError(f"no answer within {self.answers_within:g} s") from error
+
+
+def _until(gen: PQGen[Any], deadline: float) -> PQGen[Any]:
+    """A generator of psycopg, which gets 0 when nothing came in a tenth of a second, up to a time."""
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() >= deadline:
+                raise TimeoutError
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        return end.value
+
+
+class Connections:
+    """The connections of one process to a store, made when they are needed and given back after each call."""
+
+    def __init__(self, location: Location, *, patience: float, before: Connections | None = None) -> None:
+        """``patience`` is how many seconds a call goes on when no connection can be had or one is lost.
+
+        ``before`` are those of the parent of a forked child, which are kept: to collect them would close them.
+        """
+        self.location = location
+        self._patience = patience
+        self._before = before
+        given = conninfo_to_dict(location.conninfo).get("options") or ""
+        self._options: dict[str, str] = before._options if before is not None else {"options": f"{given} {_STATEMENT}"}
+        self._is_closed = False
+        self._opening = threading.Lock()
+        self._pool: ConnectionPool[TimedConnection] | None = None
+
+    def dedicated(self, *, is_patient: bool = False) -> TimedConnection:
+        """A connection outside the pool; statements may take any time if it is ``is_patient``."""
+        try:
+            return self._connect(is_patient=is_patient)
+        except psycopg.Error as error:
+            raise failure(error, "the store cannot be reached") from error
+
+    def _connect(self, *, is_patient: bool = False) -> TimedConnection:
+        """Connect; without the statement's time-out where a pooler does not take it."""
+        try:
+            options = {} if is_patient else self._options
+            connection = TimedConnection.connect(make_conninfo(self.location.conninfo, **options), **_PLAIN)
+        except psycopg.OperationalError as error:
+            if is_patient or not self._options or "startup parameter" not in str(error):
+                raise
+            self._options = {}
+            return self._connect()
+        if is_patient:
+            connection.answers_within = None
+        return connection
+
+    def _opened(self) -> ConnectionPool[TimedConnection]:
+        with self._opening:
+            if self._pool is None:
+                self._connect().close()  # learns whether a pooler takes the time-out
+                self._pool = ConnectionPool(
+                    make_conninfo(self.location.conninfo, **self._options),
+                    connection_class=TimedConnection,
+                    kwargs=_PLAIN,
+                    min_size=0,
+                    max_size=self.location.pool,
+                    num_workers=1,
+                    reconnect_timeout=0.1,  # give up at once: the next wait for a connection tries again
+                    open=True,
+                )
+            return self._pool
+
+    def close(self) -> None:
+        """Close the connections; calls in progress end first."""
+        self._is_closed = True
+        if self._pool is not None:
+            self._pool.close(timeout=self._patience)
+
+    def ask(
+        self, query: bytes, given: Mapping[str, Any], *, what: str, changes: bool = False
+    ) -> Sequence[tuple[Any, ...]] | None:
+        """The rows of a statement, repeated if the connection is lost, then with ``is_again`` as True.
+
+        None if a record is not at the version seen, or for a like reason the transaction has to be decided again.
+        ``what`` begins the message of an error. If a statement that ``changes`` something was sent and never answered,
+        it is ``OutcomeUnknown``.
+        """
+        deadline, pause, was_sent = time.monotonic() + self._patience, _BACKOFF_SECONDS[0], False
+        while True:
+            connection = self._taken(deadline, what, was_sent=was_sent and changes)
+            try:
+                return connection.execute(query, {**given, "is_again": was_sent}, binary=True).fetchall()
+            except psycopg.Error as error:
+                if error.sqlstate in _DECIDE_AGAIN:
+                    return None
+                if not _is_lost(error, connection):
+                    raise failure(error, what) from error
+                if time.monotonic() + pause > deadline:
+                    raise self._given_up(what, error, was_sent=changes) from error
+            finally:
+                self._opened().putconn(connection)
+            was_sent = True
+            time.sleep(pause)
+            pause = min(2 * pause, _BACKOFF_SECONDS[1])
+
+    def _taken(self, deadline: float, what: str, *, was_sent: bool) -> TimedConnection:
+        while not self._is_closed:
+            try:
+                return (self._pool or self._opened()).getconn(timeout=_STEP_SECONDS)
+            except psycopg.Error as error:  # the pool does not say why
+                if time.monotonic() >= deadline:
+                    raise self._given_up(what, self._reason() or error, was_sent=was_sent) from error
+                time.sleep(0 if isinstance(error, PoolTimeout) else _BACKOFF_SECONDS[1])
+        raise InvalidArgument(f"{what}: the memory was closed")
+
+    def _reason(self) -> psycopg.Error | None:
+        """Why no connection can be made, None if one can: then all of the pool are in use."""
+        try:
+            self._connect().close()
+        except psycopg.Error as error:
+            return error
+        return None
+
+    def _given_up(self, what: str, error: psycopg.Error, *, was_sent: bool) -> MemfilesError:
+        if was_sent:
+            return OutcomeUnknown(f"{what}: the answer was lost, and the store cannot be reached: {_said(error)}")
+        return failure(error, what)
+
+
+def failure(error: psycopg.Error, what: str) -> MemfilesError:
+    """The error of ours for any error of psycopg, by the class of its SQLSTATE; it says nothing of what was written."""
+    state, said = error.sqlstate or "", f"{what}: {_said(error)}"
+    if state == "55P03" or state in _DECIDE_AGAIN:
+        return LockTimeout(said)
+    if state.startswith(_TOO_MUCH):
+        return SizeExceeded(said)
+    if state.startswith(_MAY_HELP) or (not state and isinstance(error, psycopg.OperationalError)):
+        return StorageFailed(said)
+    return StorageRefused(said)
+
+
+def _is_lost(error: psycopg.Error, connection: psycopg.Connection[Any]) -> bool:
+    """Whether the connection is gone, so that the statement may have been done or not."""
+    state = error.sqlstate or ""
+    return connection.closed or state in _GOING_DOWN or state.startswith("08")
+
+
+def _said(error: psycopg.Error) -> str:
+    """The first line that the server or libpq said, without details, in which there may be values."""
+    text = error.diag.message_primary or str(error)
+    return (text.strip().splitlines() or [type(error).__name__])[0][:300]

@@ -1,0 +1,169 @@
+"""The schema of the PostgreSQL store: numbered migrations, only upwards, under a lock, all of them or none.
+
+The rules this file guards: a schema that is newer than this program is left alone; whatever the schema is for is in
+one function, ``change``, which is one transaction and one round trip: it locks, compares what a decision saw with what
+is there, writes, and notes the commit under its random id. It needs no state of a connection, so that a pooler may
+give each call another one. Rows of a workspace are seen by the roles in ``members`` alone, whatever a client sets.
+
+``commits`` is the feed, and how a lost answer is found out. ``xact`` is the transaction's id: what a snapshot has not
+seen was committed after it, however late, while a serial number would be passed by those that commit late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from memfiles.errors import StorageRefused
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_FIRST = """
+CREATE TABLE {s}.store (version integer NOT NULL, id uuid NOT NULL DEFAULT gen_random_uuid());
+INSERT INTO {s}.store (version) VALUES (0);
+
+CREATE TABLE {s}.members (role name NOT NULL, workspace text COLLATE "C" NOT NULL, PRIMARY KEY (role, workspace));
+
+CREATE TABLE {s}.records (
+    workspace text COLLATE "C" NOT NULL, path text COLLATE "C" NOT NULL, version bigint NOT NULL, data bytea NOT NULL,
+    PRIMARY KEY (workspace, path)
+) WITH (fillfactor = 70);
+ALTER TABLE {s}.records ALTER COLUMN data SET STORAGE EXTERNAL;
+
+CREATE TABLE {s}.commits (
+    workspace text COLLATE "C" NOT NULL, xact xid8 NOT NULL DEFAULT pg_current_xact_id(), id bigint NOT NULL,
+    at timestamptz NOT NULL DEFAULT now(), paths text[] NOT NULL
+);
+CREATE INDEX commits_by_xact ON {s}.commits (workspace, xact);
+
+CREATE TABLE {s}.quarantine (
+    workspace text COLLATE "C" NOT NULL, path text COLLATE "C" NOT NULL, at timestamptz NOT NULL DEFAULT now(),
+    reason text NOT NULL, data bytea NOT NULL
+);
+ALTER TABLE {s}.quarantine ALTER COLUMN data SET STORAGE EXTERNAL;
+
+ALTER TABLE {s}.members ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {s}.records ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {s}.commits ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {s}.quarantine ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON {s}.members USING (role = current_user);
+CREATE POLICY own ON {s}.records
+    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
+CREATE POLICY own ON {s}.commits
+    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
+CREATE POLICY own ON {s}.quarantine
+    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
+
+CREATE FUNCTION {s}.change(
+    of_workspace text, commit_id bigint, is_again boolean, is_durable boolean, wait_ms integer, locks bigint[],
+    seen_paths text[], seen_versions bigint[], aside_paths text[], reasons text[],
+    new_paths text[], replaced bigint[], bodies bytea[]
+) RETURNS text[] LANGUAGE plpgsql AS $change$
+DECLARE
+    each record;
+    changed text[] := ARRAY[]::text[];
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'memfiles needs the isolation level "read committed"' USING ERRCODE = 'MF002';
+    END IF;
+    PERFORM set_config('lock_timeout', wait_ms::text, true);
+    IF NOT is_durable THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    -- several records: the first lock is that of the workspace, held alone or, with locks of records, together
+    IF cardinality(locks) = 1 THEN
+        PERFORM pg_advisory_xact_lock(locks[1]);
+    ELSIF cardinality(locks) > 1 THEN
+        PERFORM pg_advisory_xact_lock_shared(locks[1]);
+        PERFORM pg_advisory_xact_lock(key) FROM unnest(locks[2:]) AS key;
+    END IF;
+    IF is_again THEN  -- was it done, and the answer lost?
+        SELECT c.paths INTO each FROM {s}.commits c WHERE c.workspace = of_workspace AND c.id = commit_id;
+        IF FOUND THEN
+            RETURN each.paths;
+        END IF;
+    END IF;
+    IF cardinality(seen_paths) > 0 AND EXISTS (
+        SELECT FROM unnest(seen_paths, seen_versions) AS seen(path, version)
+        LEFT JOIN {s}.records r ON r.workspace = of_workspace AND r.path = seen.path
+        WHERE r.version IS DISTINCT FROM seen.version
+    ) THEN
+        RAISE EXCEPTION 'a record was changed meanwhile' USING ERRCODE = 'MF001';
+    END IF;
+    IF cardinality(aside_paths) > 0 THEN
+        INSERT INTO {s}.quarantine (workspace, path, reason, data)
+            SELECT of_workspace, r.path, a.reason, r.data FROM unnest(aside_paths, reasons) AS a(path, reason)
+            JOIN {s}.records r ON r.workspace = of_workspace AND r.path = a.path;
+    END IF;
+    FOR each IN SELECT * FROM unnest(new_paths, replaced, bodies) AS w(path, version, body) LOOP
+        IF each.body IS NULL THEN  -- removed, if it is at this version
+            DELETE FROM {s}.records r
+                WHERE r.workspace = of_workspace AND r.path = each.path AND r.version = each.version;
+            CONTINUE WHEN NOT FOUND;
+        ELSIF each.version IS NULL THEN
+            INSERT INTO {s}.records (workspace, path, version, data)
+                VALUES (of_workspace, each.path, commit_id, each.body) ON CONFLICT DO NOTHING;
+        ELSE
+            UPDATE {s}.records r SET version = commit_id, data = each.body
+                WHERE r.workspace = of_workspace AND r.path = each.path AND r.version = each.version;
+        END IF;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'a record was changed meanwhile' USING ERRCODE = 'MF001';
+        END IF;
+        changed := array_append(changed, each.path);
+    END LOOP;
+    IF cardinality(changed) > 0 THEN
+        INSERT INTO {s}.commits (workspace, id, paths) VALUES (of_workspace, commit_id, changed);
+    END IF;
+    RETURN changed;
+END
+$change$;
+"""
+
+MIGRATIONS = (sql.SQL(_FIRST),)
+"""The migration at place n makes version n + 1 of version n. What was released is never changed."""
+
+VERSION = len(MIGRATIONS)
+_LOCK = 0x6D656D66  # any number that no other program is likely to take
+
+
+def version_of(connection: Connection, schema: str) -> int:
+    """The version of a schema, 0 if there is none. ``StorageRefused`` if this role may not look at it."""
+    name = f"{schema}.store"
+    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone()
+    if found is None or not found[0]:
+        return 0
+    allowed = connection.execute("SELECT has_table_privilege(%s, 'SELECT')", (name,)).fetchone()
+    if allowed is None or not allowed[0]:
+        raise StorageRefused(f"this role may not use the schema {schema}: see postgres-role.sql in the docs")
+    query = sql.SQL("SELECT version FROM {}.store").format(sql.Identifier(schema))
+    row = connection.execute(query).fetchone()
+    return int(row[0]) if row else 0
+
+
+def migrate(connection: Connection, schema: str) -> int:
+    """Bring a schema to the version of this program, and return the version that it had.
+
+    Several processes may try at once. ``StorageRefused`` if the schema is newer.
+    """
+    named = sql.Identifier(schema)
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK, schema))
+        connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(named))
+        found = check_version(version_of(connection, schema), schema)
+        for migration in MIGRATIONS[found:]:
+            connection.execute(migration.format(s=named))
+        connection.execute(sql.SQL("UPDATE {}.store SET version = %s").format(named), (VERSION,))
+    return found
+
+
+def check_version(found: int, schema: str) -> int:
+    """The version of a schema, or ``StorageRefused`` if it is newer than this program."""
+    if found > VERSION:
+        raise StorageRefused(
+            f"the schema {schema} has version {found}, and this program knows versions up to {VERSION}: "
+            f"upgrade memfiles on this machine"
+        )
+    return found

@@ -1,0 +1,418 @@
+"""The PostgreSQL store: records as rows of one workspace, changed together in one transaction or not at all.
+
+It keeps the promises of ``record_store.RecordStore``. The rules this file guards: what a decision saw is compared with
+what is there in the transaction that carries it out, or before its refusal is believed; so a decision may begin with
+what this process knows, without asking. Every transaction carries a random id, which is also the version of the records
+that it writes: a transaction whose answer was lost is sent again under the same id, and is done once. Threads of this
+process take turns at a record, so that hooks hear of its versions in their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Literal, LiteralString, TypeVar
+
+import psycopg
+
+from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, SizeExceeded, StorageRefused
+from memfiles.records.keys import is_record_path
+from memfiles.storage.atomic import Signature
+from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.postgres.connections import Connections, failure, located
+from memfiles.storage.postgres.migrations import VERSION, check_version, migrate, version_of
+from memfiles.storage.postgres.news import News
+from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide
+
+PATIENCE_SECONDS = 15.0
+_ATTEMPTS = 50
+_KNOWN_MAX = 65_536  # signatures of about 200 bytes each
+_STRIPES = 256
+_LOCKS_MAX = 100  # above, one lock for the workspace: a server has room for some thousands
+_FETCHED_MAX = 16  # up to so many unknown records are fetched whole before a decision, of more the signatures
+_TOGETHER_MAX = 256 * 2**20  # a value, and so an array of bodies, is at most 1 GB
+_SCRUB_POLL_SECONDS = 0.05
+_LEAST_SERVER = 140_000
+_POINT = re.compile(r"([0-9a-f-]{36})/((\d{1,18}):(\d{1,18}):((?:\d{1,18}(?:,\d{1,18})*)?))")
+T = TypeVar("T")
+
+_STATEMENTS: dict[str, LiteralString] = {
+    "find": "SELECT path, version, data FROM {s}.records WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
+    "signatures": "SELECT path, version, octet_length(data) FROM {s}.records"
+    " WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
+    "change": "SELECT {s}.change(%(workspace)s, %(id)s, %(is_again)s, %(is_durable)s, %(wait_ms)s,"
+    " %(locks)s::bigint[], %(seen_paths)s::text[], %(seen)s::bigint[], %(aside)s::text[], %(reasons)s::text[],"
+    " %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[])",
+    "every": "SELECT pg_current_snapshot()::text, true, r.path, r.version, octet_length(r.data)"
+    " FROM (SELECT) one LEFT JOIN {s}.records r ON r.workspace = %(workspace)s",
+    # one statement, so that what is told and the next point are of the same snapshot
+    "changed": "WITH changed AS (SELECT DISTINCT unnest(c.paths) AS path FROM {s}.commits c"
+    " WHERE c.workspace = %(workspace)s AND c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
+    " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))"
+    " SELECT pg_current_snapshot()::text,"
+    " pg_snapshot_xmax(%(point)s::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot()),"
+    " c.path, r.version, octet_length(r.data) FROM (SELECT) one LEFT JOIN changed c ON true"
+    " LEFT JOIN {s}.records r ON r.workspace = %(workspace)s AND r.path = c.path",
+    "is_behind": "SELECT EXISTS (SELECT FROM {s}.commits c WHERE c.workspace = %(workspace)s"
+    " AND c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
+    " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))",
+    "membership": "SELECT EXISTS (SELECT FROM {s}.members WHERE role = current_user AND workspace = %(workspace)s),"
+    " has_table_privilege('{s}.members', 'INSERT'), current_user, (SELECT id FROM {s}.store)",
+    "join": "INSERT INTO {s}.members (role, workspace) VALUES (current_user, %(workspace)s) ON CONFLICT DO NOTHING",
+    "now": "SELECT (pg_snapshot_xmax(pg_current_snapshot())::text::bigint & 4294967295)::text::xid::text",
+    "vacuum": "VACUUM (FREEZE, INDEX_CLEANUP ON, TRUNCATE OFF) {s}.records",
+    # a dead row keeps the oldest transaction of its table from being called frozen
+    "is_clean": "SELECT bool_and(age(c.relfrozenxid) <= age(%(now)s::xid)) FROM pg_class t"
+    " JOIN pg_class c ON c.oid IN (t.oid, t.reltoastrelid) WHERE t.oid = '{s}.records'::regclass",
+    "may_vacuum": "SELECT pg_has_role(relowner, 'USAGE') OR current_setting('server_version_num')::integer >= 170000"
+    " AND has_table_privilege(oid, CASE WHEN current_setting('server_version_num')::integer >= 170000"
+    " THEN 'MAINTAIN' ELSE 'TRIGGER' END) FROM pg_class WHERE oid = '{s}.records'::regclass",
+}
+
+
+class PostgresStore:
+    """The records of one workspace in a database, for this process and all its threads."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        workspace: str = "",
+        durability: Literal["fsync", "os"] = "fsync",
+        lock_timeout: float = 30.0,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        """Connect, and create or upgrade the schema where this role may do so; see ``located`` for the URL.
+
+        ``os`` does not wait for the server's disk (``synchronous_commit=off``): a crash of the server may lose the last
+        changes. ``lock_timeout`` and ``patience`` (of a call, while the server is away) are in seconds.
+        ``StorageRefused``, ``StorageFailed``.
+        """
+        self.location = located(url, workspace=workspace)
+        self._is_durable, self._lock_timeout, self._patience = durability == "fsync", lock_timeout, patience
+        self._statements = {name: self.location.named(text) for name, text in _STATEMENTS.items()}
+        self._place = hashlib.blake2b(f"{self.location.schema}\0{self.location.workspace}\0".encode(), digest_size=8)
+        self._known: dict[str, Signature | None] = {}
+        self._is_closed = False
+        self._begin()
+        try:
+            self.id = self._admitted()
+        except BaseException:
+            self.close()
+            raise
+        renew_in_child(self, PostgresStore._begin)
+
+    def find(self, path: str) -> tuple[bytes, Signature] | None:
+        """See ``RecordStore``."""
+        return self._find([path]).get(path)
+
+    def signature(self, path: str) -> Signature | None:
+        """See ``RecordStore``."""
+        return self._signatures([path]).get(path)
+
+    def change(
+        self, paths: Iterable[str], decide: Decide[T], *, hook: CommitHook | None = None
+    ) -> tuple[T, dict[str, Signature]]:
+        """See ``RecordStore``: decided on what is known, carried out if it still holds, else decided again."""
+        wanted = sorted(set(paths))
+        if not all(map(is_record_path, wanted)):
+            bad = next(path for path in wanted if not is_record_path(path))
+            raise InvalidArgument(f"there can be no record at {bad[:200]!r}: nothing was changed")
+        with self._turns(wanted):
+            for _ in range(_ATTEMPTS):
+                told = _Told(self, wanted)
+                try:
+                    result, change = decide(told)
+                except MemfilesError:
+                    if told.holds():
+                        raise
+                    continue
+                if not (change.versions or change.removed or change.aside):
+                    if told.holds():
+                        return result, {}
+                elif told.is_of_one_time and (signatures := self._carry_out(told, change, hook)) is not None:
+                    return result, signatures
+        raise LockTimeout(f"{', '.join(wanted[:3])}: others changed it {_ATTEMPTS} times meanwhile: try again")
+
+    def changes(self, since: str | None = None) -> Changes:
+        """See ``RecordStore``. A point is what a snapshot of the database had seen."""
+        point = self._snapshot(since)
+        rows = self._ask("every" if point is None else "changed", point=point, what="the records cannot be listed")
+        until, is_of_here = rows[0][:2]
+        if not is_of_here:  # the database was put back to an earlier time
+            return self.changes()
+        found = [row[2:] for row in rows if row[2] is not None]
+        records = {path: Signature(version, size, 0) if version is not None else None for path, version, size in found}
+        folders = {"", *(path.rpartition("/")[0] for path in records)} if point is None else ()
+        return Changes(f"{self.id}/{until}", records, frozenset(folders))
+
+    def wait(self, since: str, *, seconds: float) -> bool:
+        """See ``RecordStore``: told by a notification, or found by a look twice a second."""
+        point = self._snapshot(since)
+        if point is None:
+            return True
+        look = {"point": point, "what": "the records cannot be listed"}
+        return self._news.wait(lambda: bool(self._ask("is_behind", **look)[0][0]), seconds=seconds)
+
+    def scrub(self) -> None:
+        """See ``RecordStore``: return once no row and no dead row holds what is in no record any more.
+
+        What is left is in the free space of pages until it is used again, in the write-ahead log, and in backups.
+        """
+        erased = "the text is in no record any more, but dead rows of the database may hold it"
+        with closing(self._connections.dedicated(is_patient=True)) as connection:
+            try:
+                self._vacuum(connection, erased)
+            except psycopg.Error as error:
+                raise failure(error, erased) from error
+
+    def close(self) -> None:
+        """See ``RecordStore``."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._news.close()
+            self._connections.close()
+
+    def _begin(self) -> None:
+        """Create what belongs to this process alone, also in a forked child."""
+        self._turn_locks = [threading.RLock() for _ in range(_STRIPES)]
+        self._knowing = threading.Lock()
+        self._connections = Connections(
+            self.location, patience=self._patience, before=getattr(self, "_connections", None)
+        )
+        self._news = News(self._connections)
+
+    def _admitted(self) -> str:
+        """The id of this workspace in this database, once there is a schema that this role may use for it."""
+        schema, workspace = self.location.schema, self.location.workspace
+        with closing(self._connections.dedicated(is_patient=True)) as connection:
+            try:
+                if connection.info.server_version < _LEAST_SERVER:
+                    raise StorageRefused("the store needs PostgreSQL 14 or later")
+                if check_version(version_of(connection, schema), schema) < VERSION:
+                    migrate(connection, schema)
+                given = {"workspace": workspace}
+                row = connection.execute(self._statements["membership"], given).fetchone()
+                is_member, may_join, role, id = row or (False, False, "", uuid.UUID(int=0))
+                if not is_member and may_join:
+                    connection.execute(self._statements["join"], given)
+            except psycopg.Error as error:
+                raise failure(error, f"the schema {schema} cannot be used, created or upgraded") from error
+        if not (is_member or may_join):
+            raise StorageRefused(
+                f"the role {role} does not belong to the workspace {workspace}. Its owner adds it with: "
+                f"INSERT INTO {schema}.members (role, workspace) VALUES ('{role}', '{workspace}')"
+            )
+        return str(uuid.uuid5(id, workspace))
+
+    def _ask(self, name: str, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
+        rows = self._connections.ask(self._statements[name], {"workspace": self.location.workspace, **given}, what=what)
+        return rows if rows is not None else ()
+
+    def _find(self, paths: Iterable[str]) -> dict[str, tuple[bytes, Signature]]:
+        wanted = [path for path in paths if is_record_path(path)]
+        rows = self._ask("find", paths=wanted, what="records cannot be read") if wanted else ()
+        return {path: (data, Signature(version, len(data), 0)) for path, version, data in rows}
+
+    def _signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
+        wanted = [path for path in paths if is_record_path(path)]
+        rows = self._ask("signatures", paths=wanted, what="records cannot be examined") if wanted else ()
+        return {path: Signature(version, size, 0) for path, version, size in rows}
+
+    def _carry_out(self, told: _Told, change: ChangeSet, hook: CommitHook | None) -> dict[str, Signature] | None:
+        """Do what was decided, in one transaction; None if it has to be decided again."""
+        removed = {path: at for path, at in change.removed.items() if told.seen.get(path, at) == at}
+        written = {version.path for version in change.versions}
+        alone = {path: at for path in change.aside if path not in written and (at := told.signature(path)) is not None}
+        rows: list[tuple[str, int | None, bytes | None]] = [
+            (each.path, each.replaces[0] if each.replaces else None, each.data) for each in change.versions
+        ]
+        rows += [(path, at[0], None) for path, at in {**alone, **removed}.items()]
+        if sum(len(data) for *_, data in rows if data is not None) > _TOGETHER_MAX:
+            raise SizeExceeded(f"at most {_TOGETHER_MAX} bytes can be changed together; nothing was written")
+        if hook is not None:
+            hook.before([version.path for version in change.versions] or [*change.removed, *change.aside])
+        done: set[str] | None = None
+        try:
+            id = int.from_bytes(os.urandom(8)) >> 2
+            done = self._commit(id, told, sorted(rows, key=itemgetter(0)), change.aside)
+            if done is not None and not all(path in done for path in removed if path in told.seen):
+                done = None  # some were removed, and others were changed meanwhile
+        finally:
+            if done is None:
+                self._forget(told.wanted)
+                if hook is not None:
+                    hook.failed()
+        if done is None:
+            return None
+        signatures = {each.path: Signature(id, len(each.data), 0) for each in change.versions}
+        self._note({**dict.fromkeys(done), **signatures})
+        if done:
+            self._news.tell()
+        if hook is not None:
+            hook.after(signatures)
+        return signatures
+
+    def _commit(
+        self, id: int, told: _Told, rows: Sequence[tuple[str, int | None, bytes | None]], aside: Mapping[str, str]
+    ) -> set[str] | None:
+        """The paths that one transaction changed, None if it has to be decided again."""
+        new = {path for path, *_ in rows}
+        seen = {path: at[0] if at else None for path, at in told.seen.items() if path not in new}
+        answer = self._connections.ask(
+            self._statements["change"],
+            {
+                "workspace": self.location.workspace,
+                "id": id,
+                "is_durable": self._is_durable,
+                "wait_ms": int(self._lock_timeout * 1000),
+                "locks": self._locks(told.wanted),
+                "seen_paths": list(seen),
+                "seen": list(seen.values()),
+                "aside": list(aside),
+                "reasons": list(aside.values()),
+                "paths": [path for path, _, _ in rows],
+                "replaced": [version for _, version, _ in rows],
+                "bodies": [data for _, _, data in rows],
+            },
+            what="nothing was changed",
+            changes=True,
+        )
+        return set(answer[0][0]) if answer is not None else None
+
+    def _locks(self, paths: Sequence[str]) -> list[int]:
+        """The keys of the locks for a change of several records: of the workspace, and of each unless there are many.
+
+        One record needs none, as its row is compared and locked in one step. The order is the same for everyone.
+        """
+        if len(paths) == 1:
+            return []
+        return [self._lock(""), *(sorted({self._lock(path) for path in paths}) if len(paths) <= _LOCKS_MAX else ())]
+
+    def _lock(self, path: str) -> int:
+        place = self._place.copy()
+        place.update(path.encode())
+        return int.from_bytes(place.digest(), signed=True)
+
+    @contextmanager
+    def _turns(self, paths: Sequence[str]) -> Iterator[None]:
+        with ExitStack() as held:
+            for number in sorted({hash(path) % _STRIPES for path in paths}):
+                lock = self._turn_locks[number]
+                if not lock.acquire(timeout=self._lock_timeout):
+                    raise LockTimeout(f"{', '.join(paths[:3])}: another thread kept it for {self._lock_timeout:g} s")
+                held.callback(lock.release)
+            yield
+
+    def _note(self, found: Mapping[str, Signature | None]) -> None:
+        """Remember the versions of records, up to a number."""
+        with self._knowing:
+            self._known.update(found)
+            if len(self._known) > _KNOWN_MAX:
+                for path in list(islice(self._known, _KNOWN_MAX // 16)):
+                    del self._known[path]
+
+    def _forget(self, paths: Iterable[str]) -> None:
+        with self._knowing:
+            for path in paths:
+                self._known.pop(path, None)
+
+    def _snapshot(self, since: str | None) -> str | None:
+        """The snapshot in a point of this workspace, None if it means nothing here."""
+        found = _POINT.fullmatch(since or "")
+        if found is None or found[1] != self.id:
+            return None
+        running = [int(each) for each in found[5].split(",") if each]
+        numbers = [int(found[3]), *running, int(found[4])]
+        is_sound = running == sorted(set(running)) and numbers == sorted(numbers) and numbers[0] > 0
+        return found[2] if is_sound else None
+
+    def _vacuum(self, connection: psycopg.Connection[Any], erased: str) -> None:
+        """Remove the dead rows of every transaction up to now."""
+        row = connection.execute(self._statements["may_vacuum"]).fetchone()
+        if row is None or not row[0]:
+            raise StorageRefused(
+                f"{erased}, and this role may not remove them. From PostgreSQL 17 on, the owner allows it with "
+                f"GRANT MAINTAIN ON {self.location.schema}.records; before, the owner vacuums"
+            )
+        deadline = time.monotonic() + self._lock_timeout
+        (now,) = connection.execute(self._statements["now"]).fetchone() or ("0",)
+        while True:
+            connection.execute(self._statements["vacuum"])
+            if connection.execute(self._statements["is_clean"], {"now": now}).fetchone() == (True,):
+                return
+            if time.monotonic() >= deadline:
+                raise LockTimeout(
+                    f"{erased}: a transaction has been open on this server for longer than {self._lock_timeout:g} s. "
+                    f"End it, and redact or forget again"
+                )
+            time.sleep(_SCRUB_POLL_SECONDS)
+
+
+class _Told:
+    """The records as one decision is told of them: from what this process knows, else as they are.
+
+    ``seen`` has the signature of each that it was told of, which the transaction compares with what is there then.
+    ``is_of_one_time`` is False once it was told of two versions of a record: then it has to be made again.
+    """
+
+    def __init__(self, store: PostgresStore, wanted: Sequence[str]) -> None:
+        self.wanted = wanted
+        self.seen: dict[str, Signature | None] = {}
+        self.is_of_one_time = True
+        self._store = store
+        self._signatures = {path: store._known[path] for path in wanted if path in store._known}
+        self._bodies: dict[str, tuple[bytes, Signature]] = {}
+        self._asked = {path for path in wanted if path not in self._signatures}
+        if len(self._asked) > _FETCHED_MAX:
+            found: Mapping[str, Signature] = store._signatures(self._asked)
+            self._take(self._asked, found)
+        elif self._asked:
+            self._fetch(self._asked)
+
+    def find(self, path: str) -> tuple[bytes, Signature] | None:
+        """See ``Records``."""
+        if path not in self._signatures:
+            return self._store.find(path)
+        if path not in self._bodies and self._signatures[path] is not None:
+            self._fetch([path])
+        self._tell(path)
+        return self._bodies.get(path)
+
+    def signature(self, path: str) -> Signature | None:
+        """See ``Records``."""
+        return self._tell(path) if path in self._signatures else self._store.signature(path)
+
+    def holds(self) -> bool:
+        """Whether all that was told is so; what was asked for this decision is taken to be."""
+        doubtful = self.seen.keys() - self._asked
+        found = self._store._signatures(doubtful)
+        if self.is_of_one_time and all(found.get(path) == self.seen[path] for path in doubtful):
+            return True
+        self._store._forget(doubtful)
+        return False
+
+    def _tell(self, path: str) -> Signature | None:
+        signature = self._signatures[path]
+        if self.seen.setdefault(path, signature) != signature:
+            self.is_of_one_time = False
+        return signature
+
+    def _fetch(self, paths: Iterable[str]) -> None:
+        bodies = self._store._find(paths)
+        self._bodies |= bodies
+        self._take(paths, {path: body[1] for path, body in bodies.items()})
+
+    def _take(self, paths: Iterable[str], found: Mapping[str, Signature]) -> None:
+        """Go by what is there now."""
+        self._asked |= {*paths}
+        self._signatures |= (signatures := {path: found.get(path) for path in paths})
+        self._store._note(signatures)

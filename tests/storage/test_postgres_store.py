@@ -1,0 +1,454 @@
+"""The PostgreSQL store: it passes the exam of stores, on a real server that is killed, paused and cut off."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+
+from memfiles.errors import (
+    InvalidArgument,
+    LockTimeout,
+    MemfilesError,
+    OutcomeUnknown,
+    SizeExceeded,
+    StorageFailed,
+    StorageRefused,
+)
+from memfiles.storage.postgres.connections import failure, located
+from memfiles.storage.postgres.migrations import VERSION, migrate
+from memfiles.storage.postgres.store import PostgresStore
+from mirrors.testing.stores import StorePlace, questions
+from mirrors.testing.stores.place import append, lines, put, read, remove
+from tests.conftest import unavailable
+from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server
+from tests.support.proxy import Cut, CuttingProxy
+
+pytestmark = pytest.mark.slow
+KILLS = 50 if os.environ.get("MEMFILES_EVERY_CALL") else 2
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as started:
+        yield started
+
+
+@pytest.fixture
+def own(server: PostgresServer) -> PostgresServer:
+    """A server that may be killed, and whose socket is known."""
+    return server if server.folder is not None else unavailable("MEMFILES_TEST_DSN names a server that is not ours")
+
+
+@pytest.fixture
+def proxy(own: PostgresServer) -> Iterator[CuttingProxy]:
+    proxy = CuttingProxy(f"{own.folder}/.s.PGSQL.5432")
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def open_store(server: PostgresServer) -> Iterator[Callable[..., PostgresStore]]:
+    """``open_store(workspace, ...)`` opens a store until the end of the test."""
+    with ExitStack() as stack:
+
+        def opening(workspace: str, *, user: str = ROLE, patience: float = 15.0, **options: str) -> PostgresStore:
+            store = PostgresStore(server.url(workspace, user=user, **options), patience=patience, lock_timeout=5.0)
+            stack.callback(store.close)
+            return store
+
+        yield opening
+
+
+def through(proxy: CuttingProxy) -> dict[str, str]:
+    return {"host": "127.0.0.1", "port": proxy.port}
+
+
+@pytest.mark.parametrize("question", questions(), ids=lambda question: question.__name__)
+def test_the_postgresql_store_keeps_its_promises(
+    question: Callable[[StorePlace], None], own: PostgresServer, proxy: CuttingProxy
+) -> None:
+    """It passes the exam that every store must pass, as a role that may do nothing else."""
+    way = through(proxy) if question.__name__.endswith("connections_are_cut") else {}
+    url = own.url(own.workspace(), **way)
+
+    question(StorePlace("tests.support.stores:postgres_store", (url,), own.pages_holding, trouble=proxy.cutting))
+
+
+@pytest.mark.parametrize("cut", ["before", "during", "after"])
+def test_a_commit_whose_connection_is_cut_is_made_once(
+    cut: Cut, server: PostgresServer, proxy: CuttingProxy, open_store: Callable[..., PostgresStore]
+) -> None:
+    """The change is sent again under its id, and the commit is found if it was made."""
+    store = open_store(server.workspace(), **through(proxy))
+    append(store, ["a.json"], "1")
+    proxy.cut_next(cut, cut)
+
+    append(store, ["a.json", "b.json"], "2")
+    append(store, ["a.json"], "3")
+
+    assert [cut, cut] == proxy.made
+    assert (["1", "2", "3"], ["2"]) == (lines(store, "a.json"), lines(store, "b.json"))
+
+
+def test_a_lost_answer_is_found_out_after_others_went_on(
+    server: PostgresServer, proxy: CuttingProxy, open_store: Callable[..., PostgresStore]
+) -> None:
+    """The record is at a later version when the change is sent again: its commit is still known by its id."""
+    workspace = server.workspace()
+    other = open_store(workspace)
+    store = open_store(workspace, **through(proxy))
+    proxy.cut_next("after")
+    is_done = threading.Event()
+
+    def go_on() -> None:
+        while not is_done.is_set():
+            append(other, ["a.json"], "theirs")
+
+    others = threading.Thread(target=go_on)
+    others.start()
+    for number in range(20):
+        append(store, ["a.json"], str(number))
+        proxy.cut_next("after")
+    is_done.set()
+    others.join()
+
+    assert [str(number) for number in range(20)] == [line for line in lines(other, "a.json") if line != "theirs"]
+
+
+def test_an_answer_that_cannot_be_found_out_is_an_unknown_outcome(
+    server: PostgresServer, proxy: CuttingProxy, open_store: Callable[..., PostgresStore]
+) -> None:
+    """When the server stays away after the question was sent; before it was, nothing happened."""
+    store = open_store(server.workspace(), patience=0.5, **through(proxy))
+    put(store, {"a.json": "1"})
+
+    with proxy.cutting(["after"]), pytest.raises(OutcomeUnknown):
+        put(store, {"a.json": "2"})
+    proxy.close()
+    with pytest.raises(StorageFailed) as error:
+        read(store, "a.json")
+
+    assert error.value.transient
+
+
+def test_nothing_acknowledged_is_lost_when_the_server_is_killed(own: PostgresServer) -> None:
+    """Two processes append to one record while the server dies: they go on, and every line is there once."""
+    place = StorePlace("tests.support.stores:postgres_store", (own.url(own.workspace()),))
+    with ExitStack() as stack:
+        workers = [stack.enter_context(place.process("write", "a.json", 10_000 * each, 99_999)) for each in (1, 2)]
+        for worker in workers:
+            assert "open" == worker.hear()
+        for worker in workers:
+            worker.tell()
+        told = []
+        for _ in range(KILLS):
+            told += [worker.hear() for worker in workers for _ in range(20)]
+            own.kill()
+            own.start()
+        told += [worker.hear() for worker in workers for _ in range(20)]
+        for worker in workers:
+            told += worker.kill()
+    with place.open() as store:
+        found = lines(store, "a.json")
+
+    assert len(found) == len(set(found))
+    assert [] == [line for line in told if line not in set(found)]
+
+
+def test_a_server_that_hangs_is_given_up(
+    own: PostgresServer, open_store: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call ends when no answer comes, and the next one works once the server goes on."""
+    store = open_store(own.workspace(), patience=0.2)
+    put(store, {"a.json": "1"})
+    monkeypatch.setattr("memfiles.storage.postgres.connections.TimedConnection.answers_within", 0.3)
+    own.pause()
+    try:
+        with pytest.raises(StorageFailed, match="no answer within|timeout expired"):
+            read(store, "a.json")
+    finally:
+        own.resume()
+    monkeypatch.undo()
+
+    put(store, {"a.json": "2"})
+    assert "2" == read(store, "a.json")
+
+
+def test_a_commit_that_ends_late_is_in_the_feed(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """A transaction that began first and commits last is told after those that were told already."""
+    workspace = server.workspace()
+    store = open_store(workspace)
+    put(store, {"early.json": "1"})
+    with server.admin() as slow:
+        slow.execute("BEGIN")
+        late = "INSERT INTO memfiles.records (workspace, path, version, data) VALUES (%s, 'late.json', 7, 'x')"
+        slow.execute(late, (workspace,))
+        slow.execute("INSERT INTO memfiles.commits (workspace, id, paths) VALUES (%s, 7, '{late.json}')", (workspace,))
+        put(store, {"meanwhile.json": "1"})
+        point = store.changes().until
+        put(store, {"after.json": "1"})
+        told = [store.changes(point)]
+        slow.execute("COMMIT")
+        told.append(store.changes(told[-1].until))
+        told.append(store.changes(told[-1].until))
+
+    assert [["after.json"], ["late.json"], []] == [[*each.records] for each in told]
+
+
+def test_a_wrong_role_sees_nothing(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
+    """Not in the store, not with SQL, whatever it sets; and it writes nothing."""
+    workspace = server.workspace()
+    put(open_store(workspace), {"a.json": "ours"})
+    with pytest.raises(StorageRefused, match="does not belong to the workspace"):
+        open_store(workspace, user=OUTSIDER)
+
+    theirs = server.workspace(OUTSIDER)
+    store = open_store(theirs, user=OUTSIDER)
+    with psycopg.connect(located(server.url(theirs, user=OUTSIDER)).conninfo, autocommit=True) as connection:
+        for setting in ("memfiles.workspace", "memfiles.role"):
+            connection.execute("SELECT set_config(%s, %s, false)", (setting, workspace))
+        tables = ("records", "commits", "quarantine", "members")
+        seen = [connection.execute(f"SELECT * FROM memfiles.{each}").fetchall() for each in tables]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("INSERT INTO memfiles.members VALUES (current_user, %s)", (workspace,))
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("INSERT INTO memfiles.records VALUES (%s, 'b.json', 1, 'x')", (workspace,))
+        for change in ("UPDATE memfiles.records SET data = 'x'", "DELETE FROM memfiles.records"):
+            assert 0 == connection.execute(change).rowcount
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SET row_security = off")
+            connection.execute("SELECT * FROM memfiles.records").fetchall()
+
+    assert [[], [], [], [(OUTSIDER, theirs)]] == seen
+    assert ({}, "ours") == (dict(store.changes().records), read(open_store(workspace), "a.json"))
+
+
+def test_workspaces_of_one_role_are_apart(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
+    """Each has its records, its feed and its points."""
+    one, two = open_store(server.workspace()), open_store(server.workspace())
+    put(one, {"a.json": "1"})
+    put(two, {"b.json": "2"})
+
+    assert (None, "2", ["b.json"]) == (read(two, "a.json"), read(two, "b.json"), [*two.changes().records])
+    assert ["b.json"] == [*two.changes(one.changes().until).records]
+
+
+def test_calls_leave_no_state_in_a_connection(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
+    """No prepared statement, setting, lock or channel: a pooler may give each transaction another connection."""
+    store = open_store(server.workspace(), pool="1")
+    point = store.changes().until
+    for number in range(10):
+        append(store, ["a.json", "b.json"], str(number))
+    assert store.wait(point, seconds=0.5)
+    remove(store, ["b.json"])
+    with store._connections._opened().connection() as connection:
+        left = [
+            connection.execute(query).fetchall()
+            for query in (
+                "SELECT name FROM pg_prepared_statements",
+                "SELECT name FROM pg_settings WHERE source = 'session'",
+                "SELECT locktype FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'",
+                "SELECT * FROM pg_listening_channels()",
+            )
+        ]
+
+    assert [[], [], [], []] == left
+
+
+def test_durability_os_does_not_wait_for_the_disk(own: PostgresServer) -> None:
+    """While no commit is confirmed, a change with ``durability: os`` returns."""
+    with own.admin() as admin, ExitStack() as stack:
+        store = PostgresStore(own.url(own.workspace()), durability="os")
+        stack.callback(store.close)
+        put(store, {"a.json": "1"})
+        _set(admin, "synchronous_standby_names", "'nobody'")  # what waits for the disk waits for that one as well
+        stack.callback(_set, admin, "synchronous_standby_names", "''")
+        changing = threading.Thread(target=put, args=(store, {"a.json": "2"}), daemon=True)
+        changing.start()
+        changing.join(10)
+
+        assert not changing.is_alive()
+
+
+def test_a_scrub_waits_for_who_may_still_see_the_text(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """An open transaction keeps dead rows: the scrub says so, and may be repeated once it is over."""
+    store = open_store(server.workspace())
+    store._lock_timeout = 0.3
+    put(store, {"a.json": "hunter2 correct horse"})
+    with server.admin() as reader:
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM memfiles.records")
+        remove(store, ["a.json"])
+        with pytest.raises(LockTimeout, match="a transaction has been open"):
+            store.scrub()
+        reader.execute("COMMIT")
+    held = server.pages_holding(b"hunter2 correct horse")
+    store.scrub()
+
+    assert (["records"], []) == (held, server.pages_holding(b"hunter2 correct horse"))
+
+
+def test_a_scrub_without_the_right_says_who_can(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """It does not claim that dead rows are gone."""
+    store = open_store(server.workspace())
+    with server.admin() as admin:
+        admin.execute(f"REVOKE MAINTAIN ON memfiles.records FROM {ROLE}")
+        try:
+            with pytest.raises(StorageRefused, match="GRANT MAINTAIN ON memfiles.records"):
+                store.scrub()
+        finally:
+            admin.execute(f"GRANT MAINTAIN ON memfiles.records TO {ROLE}")
+
+
+def test_the_owner_creates_the_schema_and_joins(server: PostgresServer) -> None:
+    """A role that may create it needs no preparation; a second process finds it made; a third schema is apart."""
+    with server.admin() as admin:
+        url = server.url("w", user=admin.info.user, schema="fresh")
+    stores: list[PostgresStore] = []
+    opening = [threading.Thread(target=lambda: stores.append(PostgresStore(url))) for _ in range(4)]
+    for each in opening:
+        each.start()
+    for each in opening:
+        each.join()
+    try:
+        put(stores[0], {"a.json": "1"})
+        found = [read(store, "a.json") for store in stores]
+    finally:
+        for store in stores:
+            store.close()
+        with server.admin() as admin:
+            admin.execute("DROP SCHEMA fresh CASCADE")
+
+    assert ["1"] * 4 == found
+
+
+def test_a_newer_schema_is_left_alone(server: PostgresServer) -> None:
+    """A program that does not know it refuses to use or to migrate it."""
+    with server.admin() as admin:
+        migrate(admin, "later")
+        admin.execute("UPDATE later.store SET version = %s", (VERSION + 1,))
+        try:
+            with pytest.raises(StorageRefused, match="upgrade memfiles"):
+                PostgresStore(server.url("w", user=admin.info.user, schema="later"))
+            with pytest.raises(StorageRefused, match="upgrade memfiles"):
+                migrate(admin, "later")
+        finally:
+            admin.execute("DROP SCHEMA later CASCADE")
+
+
+def test_a_role_that_may_not_create_the_schema_is_told(server: PostgresServer) -> None:
+    """The error is not one that goes away by itself."""
+    with pytest.raises(StorageRefused, match="the schema nowhere cannot be used, created or upgraded") as error:
+        PostgresStore(server.url("w", schema="nowhere"))
+
+    assert not error.value.transient
+
+
+def test_another_isolation_level_is_refused(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
+    """A decision on several records would be compared with an old snapshot."""
+    store = open_store(server.workspace(), options="-c default_transaction_isolation=serializable")
+
+    with pytest.raises(StorageRefused, match="read committed"):
+        put(store, {"a.json": "1"})
+
+
+def test_a_forked_child_has_connections_of_its_own(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """Both go on, on connections of their own."""
+    store = open_store(server.workspace())
+    append(store, ["a.json"], "before")
+    child = os.fork()
+    if child == 0:
+        try:
+            append(store, ["a.json"], "child")
+        finally:
+            os._exit(0 if "child" in lines(store, "a.json") else 1)
+    append(store, ["a.json"], "parent")
+    _, status = os.waitpid(child, 0)
+
+    assert 0 == os.waitstatus_to_exitcode(status)
+    assert ["before", "child", "parent"] == sorted(lines(store, "a.json"))
+
+
+def test_a_server_that_is_not_there_is_told(own: PostgresServer) -> None:
+    """The message names the address, and the same call may succeed later."""
+    with pytest.raises(StorageFailed, match="the store cannot be reached") as error:
+        PostgresStore("postgresql://127.0.0.1:1/postgres?workspace=w")
+
+    assert error.value.transient
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("postgresql://ada:hunter2@host/db?workspace=w", "contains a password: leave it out"),
+        ("postgresql://host/db?workspace=w&password=hunter2", "contains a password: leave it out"),
+        ("postgresql://host/db", "workspace in the store's URL"),
+        ("postgresql://host/db?workspace=w&schema=My-Schema", "schema in the store's URL"),
+        ("postgresql://host/db?workspace=w&schema=pg_catalog", "schema in the store's URL"),
+        ("postgresql://host/db?workspace=w&pool=0", "pool in the store's URL"),
+        ("postgresql://host/db?workspace=w&pool=²", "pool in the store's URL"),
+        ("postgresql://host/db?workspace=w&workspace=v", "has an option twice"),
+        ("postgresql://host/db?workspace=w&colour=blue", "the store's URL: invalid"),
+        ("postgresql://host:port/db?workspace=w", "cannot be read"),
+        ("mysql://host/db?workspace=w", "begins with postgresql://"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused(url: str, problem: str) -> None:
+    """The message says what is wrong, and nothing of a password."""
+    with pytest.raises(InvalidArgument, match=problem) as error:
+        located(url)
+
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_url_may_leave_most_to_libpq() -> None:
+    """Its options are passed on; the workspace may come from the workflow."""
+    place = located("postgresql://db.example:6432/memory?sslmode=verify-full&schema=agents", workspace="desk")
+
+    assert ("agents", "desk") == (place.schema, place.workspace)
+    assert {"host=db.example", "port=6432", "dbname=memory", "sslmode=verify-full"} <= set(place.conninfo.split())
+
+
+def test_every_error_of_psycopg_has_one_of_ours() -> None:
+    """By its SQLSTATE: transient where the same call may succeed later; without details, which may quote values."""
+    errors = [it for it in vars(psycopg.errors).values() if isinstance(it, type) and issubclass(it, psycopg.Error)]
+    made = [error("no") for error in errors if isinstance(error.sqlstate, str)]
+    found = {error.sqlstate or "": failure(error, "here") for error in made}
+    kinds = {
+        "08006": StorageFailed,
+        "25006": StorageFailed,
+        "28P01": StorageRefused,
+        "40001": LockTimeout,
+        "42501": StorageRefused,
+        "42P01": StorageRefused,
+        "53100": StorageFailed,
+        "53300": StorageFailed,
+        "54000": SizeExceeded,
+        "55P03": LockTimeout,
+        "57014": StorageFailed,
+        "57P01": StorageFailed,
+        "58030": StorageFailed,
+    }
+
+    assert len(found) > 200
+    assert all(isinstance(error, MemfilesError) for error in found.values())
+    assert kinds == {state: type(found[state]) for state in kinds}
+    assert (True, False) == (found["53300"].transient, found["42501"].transient)
+
+
+def _set(admin: psycopg.Connection, name: str, value: str) -> None:
+    admin.execute(f"ALTER SYSTEM SET {name} = {value}")
+    admin.execute("SELECT pg_reload_conf()")

