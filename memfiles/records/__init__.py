@@ -12,26 +12,29 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, AnyStr, cast, dataclass_transform
+from typing import Any, AnyStr, Self, cast, dataclass_transform
 
 _making = Lock()
+_made = set[type]()
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class LateValue:
     """Base of what would else be ``@dataclass(frozen=True)``; its first value, or ``made``, turns a class into one."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        made(type(self))
-        self.__init__(*given, **named)  # type: ignore[misc] # the dataclass's own by now
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Turn the class into a dataclass if it is none; here, as other threads must wait until it is complete."""
+        made(cls)
+        return super().__new__(cls)
 
 
 def made(kind: type) -> type:
     """The class, as a dataclass."""
-    if issubclass(kind, LateValue) and "__dataclass_fields__" not in vars(kind):
+    if kind not in _made and issubclass(kind, LateValue):
         with _making:
-            if "__dataclass_fields__" not in vars(kind):
+            if kind not in _made:
                 dataclass(frozen=True)(kind)
+                _made.add(kind)
     return kind
 
 
