@@ -219,10 +219,10 @@ class FolderEvents:
 
     def wait(self, seconds: float) -> bool:
         """Whether events came in, after so many seconds at the latest."""
-        if (queue := self._queue) is None:
+        if self._queue is None:
             return False
         poll = select.poll()
-        poll.register(queue, select.POLLIN)
+        poll.register(self._queue, select.POLLIN)  # a local name would keep it open in a forked child
         return bool(poll.poll(max(0.0, 1000 * seconds)))
 
     def read(self) -> set[str]:

@@ -290,3 +290,24 @@ def test_a_child_can_close_although_an_event_was_under_way(manager: MemoryManage
     watcher.close()
 
     assert 0 == status
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # as above
+def test_a_child_does_not_hold_the_events_of_its_parent(tmp_path: Path) -> None:
+    """They would pile up in the system for as long as it runs, with nobody to read them."""
+    events = FolderEvents(str(tmp_path))
+    events.start()
+    thread = threading.Thread(target=events.wait, args=(60,))
+    thread.start()
+    wait_until(lambda: "poll" in sys._current_frames()[thread.ident or 0].f_locals)
+    child = os.fork()
+    if not child:
+        events.close()
+        os._exit(sum("inotify" in os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()))
+    _, status = os.waitpid(child, 0)
+    events.interrupt()
+    thread.join()
+    events.close()
+
+    assert 0 == os.waitstatus_to_exitcode(status)
