@@ -17,7 +17,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -100,6 +100,14 @@ def make_folder(directory: int, folder: str) -> None:
         os.mkdir(folder, 0o700, dir_fd=directory)
     except FileExistsError:
         Descriptor.of_folder(directory, folder)
+
+
+def make_folders(directory: int, folder: str, *, flush: bool) -> None:
+    """Ensure a folder and those above it; with ``flush`` their names are on the disk when this returns."""
+    for end in [at for at, character in enumerate(f"{folder}/") if character == "/" and at > 0]:
+        make_folder(directory, folder[:end])
+        if flush:
+            sync_folder(directory, folder[:end].rpartition("/")[0])
 
 
 def names(directory: int, folder: str = ".") -> list[str]:
@@ -285,7 +293,8 @@ def sync_published(directory: int, paths: Iterable[str]) -> None:
     for path in published:
         sync_file(directory, path)
     for folder in sorted({path.rpartition("/")[0] for path in published}):
-        sync_folder(directory, folder)
+        with suppress(FileNotFoundError):  # removed by hand, with all that was published there
+            sync_folder(directory, folder)
 
 
 def _refuse_unopened(error: OSError, directory: int, path: str) -> NoReturn:

@@ -163,6 +163,7 @@ def _replay(directory: int, version: Version, *, at: str, flush: bool, always: b
             reason = "edited by hand while the journal held a newer version, which replaced it"
             quarantine.keep_copy(directory, version.path, found[0], reason=reason, at=at)
     atomic.drop(directory, version.path)
+    atomic.make_folders(directory, version.path.rpartition("/")[0], flush=flush)  # someone may have removed it by hand
     atomic.stage(directory, version.path, version.data, flush=flush)
     atomic.publish(directory, version.path)
     atomic.drop(directory, version.path)

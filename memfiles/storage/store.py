@@ -121,10 +121,7 @@ class Store:
             self._folders = {""}
         for folder in {path.rpartition("/")[0] for path in paths} - self._folders:
             with storage_failure(f"the folder {folder} cannot be created"):
-                for end in [index for index, character in enumerate(folder) if character == "/"] + [len(folder)]:
-                    atomic.make_folder(self.descriptor, folder[:end])
-                    if self._flush:
-                        atomic.sync_folder(self.descriptor, folder[:end].rpartition("/")[0])
+                atomic.make_folders(self.descriptor, folder, flush=self._flush)
             self._folders.add(folder)
 
     def recover(self, *, among: recovery.SweptEntries = "all") -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +20,10 @@ from memfiles.index.index import BackgroundWriter
 from memfiles.storage.atomic import Descriptor
 from memfiles.storage.journal import Journal
 from memfiles.storage.store import Checkpointer
+from mirrors.testing.stores.place import read
 from tests.support.another_process import another_process
 from tests.support.records import rewrite, wait_until
+from tests.support.stores import directory_store
 from tests.support.workflows import write_workflow
 
 WORKFLOW = """
@@ -226,3 +230,38 @@ def test_a_close_waits_for_an_index_writer_that_another_thread_is_starting(monke
 
     assert "" == _ended_while_starting(monkeypatch, writer.begin, writer.wait)
     assert [1] == done
+
+
+LEAVES = """
+import sys
+from tests.support.stores import directory_store
+from mirrors.testing.stores.place import put
+
+store = directory_store(sys.argv[1])
+for text in "ab":
+    put(store, {sys.argv[2]: text})
+print("journaled")
+input()
+store.close()
+print("closed")
+"""
+ENTRY = f"entries/support/{0:040}.json"
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_a_folder_that_is_removed_by_hand_hinders_nobody(tmp_path: Path, end: str) -> None:
+    """Removed records stay so at a close; a start after a kill takes them for lost, as it does any missing record."""
+    with another_process(LEAVES, tmp_path, ENTRY) as other:
+        assert "journaled" == other.hear()
+        shutil.rmtree(tmp_path / "entries")
+        if end == "kill":
+            os.kill(other.pid, signal.SIGKILL)
+        else:
+            other.tell()
+            assert "closed" == other.hear()
+    store = directory_store(str(tmp_path))
+    found = read(store, ENTRY)
+    store.close()
+
+    assert {"close": None, "kill": "b"}[end] == found
+    assert [] == sorted((tmp_path / ".journal").iterdir())
