@@ -97,6 +97,14 @@ def may_hold_version(directory: int, name: str, paths: Collection[str]) -> bool:
     return any(not frame.versions or any(version.path in paths for version in frame.versions) for frame in frames)
 
 
+def sync_journals(directory: int) -> None:
+    """Flush what was overwritten in the journals, and which are gone, as their processes may not have done it yet."""
+    for name in journal_names(directory):
+        with suppress(RecordCorrupt), _open_journal(directory, name) or BytesIO():  # only a journal can be flushed
+            atomic.sync_file(directory, f"{FOLDER}/{name}")
+    atomic.sync_folder(directory, FOLDER)
+
+
 def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, flush: bool) -> bool:
     """Replay a journal if its process is dead, flush what it names and remove it; returns whether it was dead."""
     with _dead_journal(directory, name, at=at) as data:

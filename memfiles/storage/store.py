@@ -224,6 +224,8 @@ class Store:
         names = [name for name in recovery.journal_names(self.descriptor) if name != self._journal.name]
         if any(recovery.may_hold_version(self.descriptor, name, paths) for name in names):
             self.scrub()
+        elif self._flush:
+            recovery.sync_journals(self.descriptor)
 
     def _remove(self, found: Mapping[str, Signature]) -> None:
         """Remove the files of these records that still have these signatures."""
@@ -245,6 +247,8 @@ class Store:
             names = [name for name in recovery.journal_names(self.descriptor) if name != self._journal.name]
             waiting = [name for name in names if recovery.may_hold_content(self.descriptor, name, token=token)]
             if not waiting:
+                if self._flush:
+                    recovery.sync_journals(self.descriptor)
                 return
             if time.monotonic() >= deadline:
                 pids = ", ".join(name.partition("-")[0] for name in waiting)

@@ -18,9 +18,10 @@ from memfiles import MemoryFile, MemoryManager
 from memfiles.errors import StorageFailed
 from memfiles.index.index import BackgroundWriter
 from memfiles.storage.atomic import Descriptor
+from memfiles.storage.events import utc_now
 from memfiles.storage.journal import Journal
-from memfiles.storage.store import Checkpointer
-from mirrors.testing.stores.place import read
+from memfiles.storage.store import Checkpointer, Store
+from mirrors.testing.stores.place import put, read, remove
 from tests.support.another_process import another_process
 from tests.support.records import rewrite, wait_until
 from tests.support.stores import directory_store
@@ -265,3 +266,36 @@ def test_a_folder_that_is_removed_by_hand_hinders_nobody(tmp_path: Path, end: st
 
     assert {"close": None, "kill": "b"}[end] == found
     assert [] == sorted((tmp_path / ".journal").iterdir())
+
+
+@pytest.mark.parametrize("erase", ["scrub", "remove"])
+def test_what_is_erased_is_overwritten_on_the_disk_in_all_journals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, erase: str
+) -> None:
+    """The process of a journal overwrites it without a flush when it is idle."""
+    unflushed = set[int]()
+    for call in ("pwrite", "fdatasync", "fsync"):
+        monkeypatch.setattr(os, call, _noting(call, unflushed))
+    store, other = (Store(tmp_path, now=utc_now) for _ in range(2))
+    for text in "ab":
+        put(other, {"a.json": text, "b.json": text})
+    other.checkpoint()
+    (journal,) = (path.stat().st_ino for path in (tmp_path / ".journal").iterdir())
+    before = journal in unflushed
+    store.scrub() if erase == "scrub" else remove(store, ["a.json"])
+    after = journal in unflushed
+    store.close()
+    other.close()
+
+    assert (True, False) == (before, after)
+
+
+def _noting(call: str, unflushed: set[int]) -> Callable[..., object]:
+    """A system call that notes which files were written, and not flushed since then."""
+    real = getattr(os, call)
+
+    def do(descriptor: int, *arguments: object) -> object:
+        (unflushed.add if call == "pwrite" else unflushed.discard)(os.fstat(descriptor).st_ino)
+        return real(descriptor, *arguments)
+
+    return do
