@@ -34,6 +34,7 @@ from memfiles.index.index import Index
 from memfiles.index.search.embedder import Embedder
 from memfiles.records.entry import RECALL_BYTES, Kind
 from memfiles.storage.events import AuditLog, Progress, Subscribers, utc_now
+from memfiles.storage.fork_safety import collector_paused
 from memfiles.storage.record_kinds import ENTRY_KIND
 from memfiles.storage.store import Store
 
@@ -108,6 +109,7 @@ class Entries:
         with self._span("save", session):
             return self._saved(session, [draft], expected_revision=expected_revision, call_id=call_id)[0]
 
+    @collector_paused()
     def save_many(self, session: Caller, drafts: Iterable[Draft | Mapping[str, Any]]) -> Sequence[Saved]:
         """Save several entries together, all or nothing, with one flush; errors as of ``save``."""
         with self._span("save", session):
@@ -145,13 +147,12 @@ class Entries:
         """
         asked: dict[str, Any] = {"tags": tags, "category": category, "kind": kind, "prefix": prefix, "among": among}
         filters = checked_filters(**asked, since=since, now=self._db.now())
-        chosen: dict[str, Any] = {"filters": filters, "associate": associate}
+        chosen: dict[str, Any] = {"filters": filters, "associate": associate, "max_results": max_results}
         with self._span("search", session):
             if budget_bytes is None:
-                results = self._reader.search(session, query, max_results=max_results, **chosen)
+                results = self._reader.search(session, query, **chosen)
             else:
-                given = {"budget_bytes": budget_bytes, "max_results": max_results, **chosen}
-                results = recalls.search_within(self._reader, session, query, **given)
+                results = recalls.search_within(self._reader, session, query, budget_bytes=budget_bytes, **chosen)
         self._note_read("search", session, [each.found.key for each in results.matches])
         return results
 

@@ -20,7 +20,7 @@ from memfiles.files.user_files import FilesOfUser
 from memfiles.records.file_changes import Decision, Redaction, new_part, with_warnings, without_credential
 from memfiles.records.history import contents, reverse
 from memfiles.records.keys import ENTRIES, WORKSPACE, record_path, uid_of
-from memfiles.records.record import Actor, Change, Record, Stamp, stamp_of
+from memfiles.records.record import NOBODY, Actor, Change, Record, Stamp, stamp_of
 from memfiles.records.redactions import NONCE_BYTES, piece_of
 from memfiles.secrets.gate import Gated, LabelGate, Policy, Scanner, check_label, judge_change
 from memfiles.storage import quarantine
@@ -69,8 +69,9 @@ class FileGate:
         """The stamp of a change; ``InvalidArgument`` or ``SecretRefused`` for labels that no history may hold."""
         stamp = stamp_of(by, at=at, call_id=call_id, expected_revision=expected_revision)
         who = stamp.by
-        check_label(who.actor, what="actor")
-        self.labels.check({"agent": who.agent, "run": who.session, "call_id": who.call, "actor": who.actor})
+        if who is not NOBODY:
+            check_label(who.actor, what="actor")
+            self.labels.check({"agent": who.agent, "run": who.session, "call_id": who.call, "actor": who.actor})
         return stamp
 
     def look_at_hand_edits(self, manager: MemoryManager) -> None:

@@ -181,7 +181,8 @@ class MemoryManager:
         wanted = [(self._at(uid, None)[1], content) for uid, content in file_changes.checked_pairs(appends)]
         for _, content in wanted:
             check_text(content)
-        stamp, lost = self.gate.stamp(by, None, None, at=self._now()), Lost()
+        stamp = self.gate.stamp(by, None, None, at=self._now())
+        lost: Lost = {}
 
         def decide(records: Mapping[str, Record | None]) -> tuple[list[Decision], list[Record]]:
             lost.clear()
@@ -378,7 +379,8 @@ class MemoryManager:
         given: Given = "part",
         user: User = None,
     ) -> Receipt:
-        (records, path), lost = self._at(uid, user), Lost()
+        records, path = self._at(uid, user)
+        lost: Lost = {}
 
         def run(found: Mapping[str, Record | None]) -> tuple[Receipt, list[Record]]:
             lost.clear()

@@ -25,7 +25,7 @@ from memfiles.index.rows import PartitionKey, Row, Totals, load_sums, row_of, to
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
-from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.fork_safety import collector_paused, renew_in_child
 
 T = TypeVar("T")
 _Transaction = Callable[[], AbstractContextManager[sqlite3.Connection]]
@@ -50,7 +50,8 @@ class Index:
         self._pending = PendingWrites(descriptor)
         self._maintenance = Maintenance(self._database, records, self._pending)
         self._fallback = MemoryFallback(records)
-        self._writer = BackgroundWriter(partial(self._maintain, self._maintenance.apply))
+        self._apply = collector_paused()(self._maintenance.apply)  # of what waits here, mostly many rows
+        self._writer = BackgroundWriter(partial(self._maintain, self._apply))
         self._turn = threading.RLock()
         self._stuck_until = 0.0
         renew_in_child(self, Index._leave_to_parent)
@@ -158,7 +159,7 @@ class Index:
             with suppress(StorageFailed):
                 if not self._is_stuck and (self._maintenance.is_open or self._pending.announcements.log is not None):
                     if not self._maintenance.is_fresh() or self._pending.reads:
-                        self._retried(self._maintenance.apply)
+                        self._retried(self._apply)
                     self._maintenance.seal()
             self._maintenance.trust = Trust.CLOSED
             self._fallback.drop()

@@ -192,14 +192,8 @@ class AuditLog:
 
     def record(self, event: AuditEvent) -> None:
         """Append ``event``; never raises. A failing log is reported once, until it works again."""
-        at = self._now()
-        try:
-            line = to_json(_line_of(event, at)) + b"\n"
-        except ValueError as error:
-            self._lines.report(error)
-            return
         at_once = event.outcome != "ok" or event.user is not None or event.op in _AT_ONCE
-        self._lines.add(at[:7] + ".jsonl", line, at_once=at_once)
+        self._write(_line_of(event, self._now()), at_once=at_once)
 
     def flush(self) -> None:
         """Write the lines that wait; never raises."""
@@ -228,14 +222,12 @@ class AuditLog:
         """Log a change, as a subscriber; changes of other processes are logged there."""
         if event.origin != "process" and not event.path.startswith(ID_PATHS):  # the entry's own record tells of it
             by = event.by if event.origin == "local" else NOBODY
-            self.record(
-                AuditEvent(
-                    *(event.op, "ok", event.path, event.level, by.agent, by.session, by.call),
-                    user=by.user or (user_in(event.path) if USERS in event.path else None),
-                    actor=by.actor,
-                    bytes=event.grown_bytes or None,
-                )
-            )
+            user = by.user or (user_in(event.path) if USERS in event.path else None)
+            who = {"agent": by.agent, "run": by.session, "call": by.call, "user": user, "actor": by.actor}
+            what = {"op": event.op, "outcome": "ok", "path": event.path, "level": event.level}
+            said = {name: value for name, value in who.items() if value is not None}
+            grown: dict[str, Any] = {"bytes": event.grown_bytes} if event.grown_bytes else {}
+            self._write({"at": self._now(), **what, **said, **grown}, at_once=user is not None or event.op in _AT_ONCE)
 
     def record_read(self, op: str, paths: Sequence[str], *, by: Actor, level: str) -> None:
         """Log which records a read returned, some hundred a line; one that returned nothing is a line as well."""
@@ -251,6 +243,14 @@ class AuditLog:
     def close(self) -> None:
         """Write the lines that wait, and close the file; it is open only for the moment of a later event."""
         self._lines.close()
+
+    def _write(self, line: dict[str, Any], *, at_once: bool) -> None:
+        try:
+            written = to_json(line) + b"\n"
+        except ValueError as error:
+            self._lines.report(error)
+            return
+        self._lines.add(line["at"][:7] + ".jsonl", written, at_once=at_once)
 
     def _renew(self) -> None:
         self._lines.renew()

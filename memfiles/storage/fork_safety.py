@@ -1,17 +1,23 @@
-"""Fork safety: an object renews itself in a forked child, where a lock that another thread held is never released."""
+"""What belongs to the whole process: forks, and Python's collector of cycles.
+
+An object renews itself in a forked child, where a lock that another thread held is never released.
+"""
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import weakref
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 _renewals: dict[int, Callable[[], Any]] = {}  # of the objects alive, the oldest first
 _numbers = itertools.count()
+_paused = False  # whether the collector is off for a moment
+MANY = 64  # records: from here on a pause is worth it
 
 
 def renew_in_child(owner: T, renew: Callable[[T], None]) -> None:
@@ -21,7 +27,29 @@ def renew_in_child(owner: T, renew: Callable[[T], None]) -> None:
     _renewals[number] = lambda: renew(alive) if (alive := reference()) is not None else None
 
 
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Leave out collections of cycles for as long as many records are made.
+
+    They walked through all records again and again, a third of the processor time of saving 10,000, and found nothing:
+    what is not in a cycle goes at once. Of threads that pause at the same time, the first to end ends it for all.
+    """
+    global _paused
+    if not gc.isenabled():
+        yield
+        return
+    _paused = True
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        _paused = False
+
+
 def _renew_all() -> None:
+    if _paused:  # by a thread that is not in the child
+        gc.enable()
     with ExitStack() as stack:  # calls all of them, also after one failed
         for renew in list(_renewals.values())[::-1]:
             stack.callback(renew)

@@ -11,8 +11,8 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import chain
@@ -240,8 +240,11 @@ class Journal:
             if bases is self._unsynced:  # else a checkpoint took what the deltas build on
                 break
         first_number, self._next_number = self._next_number, self._next_number + len(payloads)
-        with self._breaking():
+        try:
             positions = file.append(payloads, first_number=first_number)
+        except BaseException:
+            self._break()
+            raise
         for _, kept in frames:
             self._keep(kept)
         return positions
@@ -264,9 +267,12 @@ class Journal:
                 self.leave()
                 return False
             if self._file is not None:
-                with self._breaking():
+                try:
                     self._empty(self._file)
                     self._file.scrub(scrub_token)
+                except BaseException:
+                    self._break()
+                    raise
             return True
 
     def close(self) -> bool:
@@ -312,13 +318,19 @@ class Journal:
         if self._file is None:
             created = JournalFile.create(self._directory, new_id=self._new_id, flush=self._flush)
             self._file, self._state = created, JournalState.SOUND
-        elif self._file.tail > HEADER_BYTES:
-            with self._breaking():
-                while self._file.tail + needed > self._file.capacity:
-                    if not self._file.grow():
-                        self._empty(self._file)
-                        break
+        elif self._file.tail > HEADER_BYTES and self._file.tail + needed > self._file.capacity:
+            self._make_room(self._file, needed)
         return self._file
+
+    def _make_room(self, file: JournalFile, needed: int) -> None:
+        try:
+            while file.tail + needed > file.capacity:
+                if not file.grow():
+                    self._empty(file)
+                    break
+        except BaseException:
+            self._break()
+            raise
 
     def _retire(self, file: JournalFile) -> None:
         """Give up a broken file.
@@ -340,15 +352,10 @@ class Journal:
         self._sync_published()
         file.clear()
 
-    @contextmanager
-    def _breaking(self) -> Iterator[None]:
-        """Write to the file; if that fails, it takes no more frames."""
-        try:
-            yield
-        except BaseException:
-            if self._state is JournalState.SOUND:
-                self._state = JournalState.BROKEN
-            raise
+    def _break(self) -> None:
+        """Take no more frames, as a write to the file failed."""
+        if self._state is JournalState.SOUND:
+            self._state = JournalState.BROKEN
 
     def _sync_published(self) -> None:
         try:

@@ -14,8 +14,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from memfiles.errors import LockTimeout, StorageFailed
@@ -90,31 +89,29 @@ class RecordLocks:
         self._unknown_to_child: set[int] = set()  # stripes whose descriptor a child may have without knowing
         weakref.finalize(self, _close_all, self._files)
 
-    @contextmanager
-    def hold(self, paths: Iterable[str], *, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def hold(self, paths: Iterable[str], *, check: Callable[[], None] = lambda: None) -> HeldLocks:
         """Hold the locks of these records; ``LockTimeout`` names the holder that did not release one in time.
 
         Locks are always taken in the same order, so that two holders of several never wait for each other. ``check``
         is called once they are held, and may raise.
         """
-        deadline = self._monotonic() + self._timeout
-        wanted = {zlib.crc32(path.encode()) % STRIPES: path for path in paths}
-        begun: list[int] = []
-        try:
-            for stripe in sorted(wanted):
-                if self._owners.get(stripe) is threading.current_thread():  # it would wait for ever
-                    again = f"{wanted[stripe]} is already being changed by this thread: do it after that change"
-                    raise LockTimeout(again)
-                begun.append(stripe)
-                self._take(stripe, deadline=deadline, path=wanted[stripe])
-            check()
-            yield
-        finally:
-            try:
-                self._release_all(begun)
-            except BaseException:  # an interrupt, which comes but once
-                self._release_all(begun)
-                raise
+        return HeldLocks(self, {zlib.crc32(path.encode()) % STRIPES: path for path in paths}, check)
+
+    def _take_all(self, wanted: Mapping[int, str], begun: list[int]) -> None:
+        """Take these stripes, of the records at the paths; ``begun`` are those to release afterwards."""
+        deadline, thread = self._monotonic() + self._timeout, threading.current_thread()
+        for stripe in sorted(wanted):
+            if self._owners.get(stripe) is thread:  # it would wait for ever
+                again = f"{wanted[stripe]} is already being changed by this thread: do it after that change"
+                raise LockTimeout(again)
+            begun.append(stripe)
+            self._take(stripe, thread, deadline=deadline, path=wanted[stripe])
+
+    def _release_all(self, begun: list[int]) -> None:
+        thread = threading.current_thread()
+        while begun:
+            self._release(begun[-1], thread)
+            begun.pop()
 
     def leave_to_parent(self) -> None:
         """In a forked child: close the parent's files. A lock taken with one would be shared with the parent."""
@@ -130,30 +127,27 @@ class RecordLocks:
                     self._close_file(stripe)
                 self._threads[stripe].release()
 
-    def _take(self, stripe: int, *, deadline: float, path: str) -> None:
+    def _take(self, stripe: int, thread: threading.Thread, *, deadline: float, path: str) -> None:
         """Take one stripe, first among this process's threads and then among processes."""
         if not self._threads[stripe].acquire(timeout=max(0.0, deadline - self._monotonic())):
             owner = self._owners.get(stripe)
             name = repr(owner.name) if owner is not None else "another"
             raise LockTimeout(self._message(path, f"thread {name} of this process ({os.getpid()})"))
-        self._owners[stripe] = threading.current_thread()
+        self._owners[stripe] = thread
         try:
             self._lock_file(stripe, deadline=deadline, path=path)
         except OSError as error:
             raise StorageFailed(f"{path} cannot be locked: {error.strerror}; nothing was changed") from error
 
-    def _release_all(self, begun: list[int]) -> None:
-        while begun:
-            self._release(begun[-1])
-            begun.pop()
-
-    def _release(self, stripe: int) -> None:
+    def _release(self, stripe: int, thread: threading.Thread) -> None:
         """Release what this thread holds of a stripe, however far it got: an interrupt may come anywhere, also here."""
-        if self._owners.get(stripe) is threading.current_thread():
+        if self._owners.get(stripe) is thread:
             self._unlock_file(stripe)
             self._owners.pop(stripe, None)
-        with suppress(RuntimeError):  # raised if another thread holds it
+        try:
             self._threads[stripe].release()
+        except RuntimeError:
+            return  # another thread holds it
 
     def _lock_file(self, stripe: int, *, deadline: float, path: str) -> None:
         """Lock the stripe's file, waiting for other processes."""
@@ -180,10 +174,11 @@ class RecordLocks:
         descriptor = self._files.get(stripe)
         if descriptor is None:
             return
-        is_kept = False
-        with suppress(OSError):
+        is_kept = len(self._files) <= self._keep_open and stripe not in self._unknown_to_child
+        try:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
-            is_kept = len(self._files) <= self._keep_open and stripe not in self._unknown_to_child
+        except OSError:
+            is_kept = False
         if not is_kept:
             self._close_file(stripe)
 
@@ -223,6 +218,31 @@ class RecordLocks:
     def _message(self, path: str, holder: str) -> str:
         waited = f"for more than {self._timeout:g} s"
         return f"{path} has been locked by {holder} {waited}: try again, or check what that one is doing"
+
+
+class HeldLocks:
+    """The locks of some records, held while in the context. A class, as every change comes through here."""
+
+    __slots__ = ("_begun", "_check", "_locks", "_wanted")
+
+    def __init__(self, locks: RecordLocks, wanted: Mapping[int, str], check: Callable[[], None]) -> None:
+        self._locks, self._wanted, self._check = locks, wanted, check
+        self._begun: list[int] = []
+
+    def __enter__(self) -> None:
+        try:
+            self._locks._take_all(self._wanted, self._begun)
+            self._check()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._locks._release_all(self._begun)
+        except BaseException:  # an interrupt, which comes but once
+            self._locks._release_all(self._begun)
+            raise
 
 
 def _close_all(descriptors: dict[int, int]) -> None:

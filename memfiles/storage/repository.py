@@ -23,7 +23,7 @@ from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
 from memfiles.records.marks import Mark
 from memfiles.storage.atomic import Signature
 from memfiles.storage.events import Origin, RecordChanged, Subscribers
-from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.fork_safety import MANY, collector_paused, renew_in_child
 from memfiles.storage.record_kinds import Observed, RecordKind, broken, judged, news_of
 from memfiles.storage.record_store import NOTHING, ChangeSet, Decide, Records, RecordStore
 
@@ -231,7 +231,8 @@ class RecordRepository(Generic[R]):
 
     def _change(self, paths: Sequence[str], run: Decide[T], commit: _Commit[R]) -> T:
         """Change records in the store, and tell subscribers."""
-        result, _ = self.store.change(paths, run, hook=commit)
+        change = self.store.change if len(paths) < MANY else collector_paused()(self.store.change)
+        result, _ = change(paths, run, hook=commit)
         if commit.events:
             self._subscribers.tell(commit.events)
         return result

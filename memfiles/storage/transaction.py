@@ -17,7 +17,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -200,14 +199,16 @@ class Transactions:
         for change, version in zip(transaction.changes, transaction.staged, strict=False):
             if version.path in but:
                 continue
-            with suppress(OSError):
-                temp = temp_path(version.path)
+            temp = temp_path(version.path)
+            try:
                 seen = atomic.signature(self._directory, temp)
                 if seen in (change.replaces, version.staged):
                     atomic.remove(self._directory, temp)
                 elif seen is not None:  # saved by someone after the record was last read
                     why = "edited by hand just before a new version replaced it"
                     quarantine.set_aside(self._directory, temp, reason=why, at=self._now(), of=version.path)
+            except OSError:
+                continue  # the next writer finds it
 
 
 def groups_of(changes: Iterable[NewVersion]) -> Iterator[list[NewVersion]]:
