@@ -253,7 +253,8 @@ class Journal:
         """Ensure that this frame is never replayed; ``OSError`` if that is uncertain. The turn is held."""
         if self._file is None:
             raise OSError(errno.EBADF, "the journal was given up")
-        self._file.write([encode_void(position.number, position.length)], position.offset)
+        void = encode_void(position.number, position.length)
+        self._file.write([void[: self._file.block_bytes]], position.offset)  # if torn, it would end the journal
         self._unsynced, self._bases_bytes = dict.fromkeys(self._unsynced), 0  # no delta may build on it
 
     def checkpoint(self, *, scrub_token: bytes | None = None) -> bool:

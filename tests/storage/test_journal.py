@@ -297,3 +297,21 @@ def test_a_frame_larger_than_the_file_stays_whole_until_what_it_names_is_flushed
 
     assert [large] == before
     assert ([{"large.json"}], [one, *later]) == (flushed, versions_in(tmp_path, journal))
+
+
+def test_a_void_that_a_power_cut_tears_takes_no_other_frame_with_it(journal: Journal, tmp_path: Path) -> None:
+    """Its flush may fail, and what was appended with the voided frame is acknowledged all the same."""
+    one, _, other = grown(3)
+    voided, kept = replace(one, path="voided.json"), replace(other, path="kept.json")
+    with journal.turn:
+        position, _ = journal.append([[voided], [kept]])
+        before = (tmp_path / FOLDER / journal.name).read_bytes()
+        journal.void(position)
+    after = (tmp_path / FOLDER / journal.name).read_bytes()
+    read = list[list[Version]]()
+    for old in range(position.offset, position.offset + position.length, SECTOR_BYTES):
+        torn = after[:old] + before[old : old + SECTOR_BYTES] + after[old + SECTOR_BYTES :]
+        read.append([version for frame in read_frames(torn) for version in frame.versions])
+
+    assert position.length > SECTOR_BYTES
+    assert [[voided, kept], *([[kept]] * (len(read) - 1))] == read
