@@ -195,8 +195,9 @@ class Store:
                 raise
             self.make_folders(version.path for version in versions)  # someone removed one by hand
             signatures = self._transactions.commit(versions)
-        if self._journal.is_dirty:
-            self._checkpointer.wake()
+        finally:
+            if self._journal.is_dirty:  # also after a failure, which may have left part of a frame
+                self._checkpointer.wake()
         return signatures
 
     def _put_aside(self, path: str, why: str, *, is_replaced: bool) -> None:

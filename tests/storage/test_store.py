@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -299,3 +300,25 @@ def _noting(call: str, unflushed: set[int]) -> Callable[..., object]:
         return real(descriptor, *arguments)
 
     return do
+
+
+def test_what_a_failed_change_left_in_the_journal_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is the first one to be journaled; else no other process could redact until this one ends."""
+    store, other = (Store(tmp_path, now=utc_now, lock_timeout=20) for _ in range(2))
+    put(store, {"a.json": "a"})
+
+    def fail(_: int) -> None:
+        monkeypatch.undo()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(StorageFailed):
+        put(store, {"a.json": "secret" * 500})
+    other.scrub()
+    found = [path.name for path in (tmp_path / ".journal").iterdir() if b"secret" in path.read_bytes()]
+    other.close()
+    store.close()
+
+    assert [] == found
