@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import sys
 import threading
 import time
 import weakref
@@ -270,6 +271,7 @@ class _Lines:
         self._waiting: list[tuple[str, bytes]] = []
         self._waiting_bytes = 0
         self._timer: threading.Timer | None = None
+        self._is_noted = False
         self._descriptor: int = -1  # the file is closed when nothing refers to its descriptor
         self._inode = -1
         self._name = self._path = ""
@@ -317,7 +319,15 @@ class _Lines:
         with self._lock:
             self._descriptor = -1
 
+    def _note_end(self) -> None:
+        """Have the lines written at the end of a process that multiprocessing forked: it leaves out ``atexit``."""
+        util, self._is_noted = sys.modules.get("multiprocessing.util"), True
+        if util is not None:
+            util.Finalize(self, _flush, args=(weakref.ref(self),), exitpriority=0)
+
     def _start_timer(self) -> None:
+        if not self._is_noted:
+            self._note_end()
         self._timer = timer = threading.Timer(_LONGEST_WAIT_SECONDS, self.flush)
         timer.name, timer.daemon = "memfiles-audit", True
         try:
@@ -347,6 +357,11 @@ class _Lines:
         self._descriptor = _open_month(self._directory, name)
         self._name, self._path = name, os.path.join(self._directory, FOLDER, name)
         self._inode = os.fstat(self._descriptor).st_ino
+
+
+def _flush(lines: weakref.ref[_Lines]) -> None:
+    if (alive := lines()) is not None:
+        alive.flush()
 
 
 def event_by(who: Actor, op: str, **said: Any) -> AuditEvent:

@@ -299,6 +299,30 @@ print("done")
     assert ["child", "parent", "parent"] == ops(tmp_path)
 
 
+@pytest.mark.parametrize("opened", ["before", "after"])
+def test_a_process_of_multiprocessing_logs_to_its_end(tmp_path: Path, opened: str) -> None:
+    """It is forked, and ends without a close; whether the log was opened before the fork or after it."""
+    program = """
+import multiprocessing, sys
+from memfiles.storage.events import AuditEvent, AuditLog
+if sys.argv[2] == "before":
+    log = AuditLog(sys.argv[1])
+    log.record(AuditEvent("parent"))
+def work():
+    global log
+    if sys.argv[2] == "after":
+        log = AuditLog(sys.argv[1])
+    log.record(AuditEvent("child"))
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+print("done")
+"""
+    with another_process(program, tmp_path, opened) as other:
+        assert "done" == other.hear()
+    assert {"before": ["child", "parent"], "after": ["child"]}[opened] == ops(tmp_path)
+
+
 @pytest.mark.slow
 def test_eight_processes_write_whole_lines(tmp_path: Path) -> None:
     """Every line of eight processes with two threads each is whole, and none is lost."""
