@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from os import PathLike
@@ -227,9 +226,10 @@ class Memory:
 
         spec = self._agent(agent)
         levels = self.workflow.levels
-        provenance = SessionProvenance(agent, run=run, channel=channel, thread=thread, actor=actor, user=user)
+        who = partial(SessionProvenance, agent, run=run, channel=channel, thread=thread, actor=actor, user=user)
+        provenance = who()
         if user is not None and self._entries.are_needed:
-            provenance = replace(provenance, epoch=self._entries.opened().users.epoch_of(user))
+            provenance = who(epoch=self._entries.opened().users.epoch_of(user))
         with self._closing:
             open_run = self._runs.setdefault((agent, user, run), OpenRun())
         session = Session(
@@ -392,8 +392,8 @@ def _rewrite(manager: MemoryManager, entries: LazyEntries, record: Record | Entr
         raise EntryNotFound("the entry was deleted: restore it first")
     from memfiles.entries.callers import Operator  # late: only a conflict that is settled needs it
 
-    operator = Operator.of(record, by=by or Actor())
-    return entries.opened().update(operator, record.key, content=text, expected_revision=record.revision).revision
+    who = Operator.of(record, by=by or Actor())
+    return entries.opened().update(who, record.key, content=text, expected_revision=record.revision).revision
 
 
 def _counted(mirror: Mirror | None, progress: Progress | None) -> Mirror | None:

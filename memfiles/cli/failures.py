@@ -17,17 +17,17 @@ import traceback
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from memfiles.cli.options import Settings, color_of_environment
 from memfiles.cli.output import harmless
 from memfiles.errors import MemfilesError
-from memfiles.records import LateValue
 
 INTERRUPTED = 130
 USAGE = 2
 
 
-class Failure(LateValue):
+class Failure(Struct, frozen=True):
     """One error as it is reported."""
 
     code: str

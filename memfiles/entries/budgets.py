@@ -8,7 +8,8 @@ alone. Budgets count the live entries of one folder and level. Pure functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from memfiles.errors import BudgetExceeded
 from memfiles.records.entry import CORE, GENERAL, Entry, EntryState, Kind
@@ -17,8 +18,7 @@ Turn = tuple[bool, str, int, str]
 Value = tuple[bool, float, bool, float, int, str, str, int, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class EntrySummary:
+class EntrySummary(Struct, frozen=True):
     """The facts about an entry that decisions need, without its content.
 
     ``size_bytes`` is the size of the content, ``block_bytes`` that of the block in a prompt.
@@ -67,8 +67,7 @@ class EntrySummary:
         return self.is_held, self.updated_at, self.ordinal, self.key
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """A number of entries, and the size of their contents in UTF-8 bytes."""
 
     entries: int = 0
@@ -88,8 +87,7 @@ class Tally:
         return self.entries <= 0 and self.size_bytes <= 0
 
 
-@dataclass(frozen=True, slots=True)
-class Budgeted:
+class Budgeted(Struct, frozen=True):
     """The entries that a limit counts: those of one kind, those of one category, or all."""
 
     kind: str | None = None
@@ -108,8 +106,7 @@ class Budgeted:
 ALL = Budgeted()
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """The most that is kept, in entries and in UTF-8 bytes of content; None: no limit."""
 
     max_entries: int | None = None
@@ -127,8 +124,7 @@ class Limit:
         return Limit(entries, None if self.max_bytes is None else max(1, int(self.max_bytes * share)))
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """The limits of one folder at one level, for all entries and for single kinds and categories."""
 
     max_entries: int | None = None
@@ -144,8 +140,7 @@ class Budget:
         return {**kinds, **categories, ALL: Limit(self.max_entries, self.max_bytes)}
 
 
-@dataclass(frozen=True, slots=True)
-class FolderTotals:
+class FolderTotals(Struct, frozen=True):
     """The totals of one folder at one level: a tally for each pair of kind and category."""
 
     tallies: Mapping[tuple[str, str], Tally] = field(default_factory=dict)

@@ -22,14 +22,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
 from memfiles.entries.drafts import Category, EntryRules
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly
-from memfiles.records import LateValue
 from memfiles.records.entry import FACETS, MAX_AUTHORS, Entry, Scope
 from memfiles.records.keys import (
     WORKSPACE,
@@ -73,8 +74,7 @@ _ATTRIBUTES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SessionProvenance:
+class SessionProvenance(Struct, frozen=True):
     """The origin of a session's changes. The history records ``run`` as the session of a change, and ``actor``.
 
     ``user`` is the person whom the agent works for, None if it works for nobody in particular. ``epoch`` is the user's
@@ -94,7 +94,7 @@ class SessionProvenance:
             check_label(getattr(self, what), what=what)
         if self.user is not None:
             check_user(self.user)
-            object.__setattr__(self, "epoch", self.epoch or user_hash(self.user))
+            force_setattr(self, "epoch", self.epoch or user_hash(self.user))
 
 
 class Caller(Protocol):
@@ -115,7 +115,7 @@ class Caller(Protocol):
         """``InvalidArgument`` once the session is closed: its run may be over, and a save would belong to nobody."""
 
 
-class Operator(LateValue):
+class Operator(Struct, frozen=True):
     """The operator of the directory, as the caller of one change of an entry at its own level. Never a session."""
 
     level: str

@@ -14,8 +14,10 @@ All functions are pure. A decision is the entry to commit: the one before if not
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TypeGuard
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.entries.drafts import Draft, facets_of, seconds_between
 from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
@@ -44,8 +46,7 @@ Expiry = Callable[[str, str, float | None], str | None]
 _JOINED_MAX = 50  # contents of an entry that another one joins: more would push its own out of the history
 
 
-@dataclass(frozen=True, slots=True)
-class EntryLocation:
+class EntryLocation(Struct, frozen=True):
     """The owner of a draft: agent, level, and the user (with the epoch) or run if it belongs to one.
 
     ``id`` is for a new entry.
@@ -74,8 +75,7 @@ def location_of(agent: str, user: tuple[str, str], folder: str, level: str, run:
     return EntryLocation(owner, level, run, *(user if is_of_user else ("", "")), id)
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Struct, frozen=True):
     """The entry after a call; ``replayed`` is the revision that this very call made earlier.
 
     ``replaced`` is the entry before, if the call replaced its content.
@@ -86,8 +86,7 @@ class Decided:
     replaced: Entry | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(Struct, frozen=True):
     """The history of an entry from before it came here: times, how often it was of use, and the ids that it keeps."""
 
     created_at: str

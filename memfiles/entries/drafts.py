@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from memfiles.entries.budgets import Budget
 from memfiles.errors import InvalidArgument, SizeExceeded
-from memfiles.records import LateValue
 from memfiles.records.entry import (
     CONVERSATION,
     DEFAULT_CONFIDENCE,
@@ -46,7 +47,7 @@ DAY_SECONDS = 24 * HOUR_SECONDS
 FIRST_MOMENT, LAST_MOMENT = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
 
 
-class Draft(LateValue):
+class Draft(Struct, frozen=True):
     """An entry to be saved: None is "not given", which keeps the stored value, or else takes the default.
 
     ``ttl`` is in seconds from the last change of the content. ``restarts``: it counts from this save, to the
@@ -95,7 +96,7 @@ def drafts_of(values: Iterable[Draft | Mapping[str, Any]]) -> list[Draft]:
         ) from None
 
 
-class Saved(LateValue):
+class Saved(Struct, frozen=True):
     """The receipt of a save, update, edit, undo or restore. ``evicted`` are the keys that a budget cost.
 
     Less was lost of the keys in ``merged``, whose content another entry has, and in ``folded``, which became a note.
@@ -143,7 +144,7 @@ class Revealed(NamedTuple):
     id: str
 
 
-class Deleted(LateValue):
+class Deleted(Struct, frozen=True):
     """An entry that is hidden now, and can be restored; ``revealed`` is what is visible again under its key."""
 
     key: str
@@ -158,8 +159,7 @@ class Deleted(LateValue):
         return shown | ({"visible_again": self.revealed._asdict()} if self.revealed else {})
 
 
-@dataclass(frozen=True, slots=True)
-class Category:
+class Category(Struct, frozen=True):
     """The treatment of entries of one category. ``ttl`` is in seconds after the last change of content; None: no limit.
 
     ``scope`` is whom they belong to; None: the user of the session that saves them, or its agent if it has none. What
@@ -173,8 +173,7 @@ class Category:
     from_users: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(Struct, frozen=True):
     """How long content is kept that nobody can see, and the audit, in seconds: then it is erased for good.
 
     ``expired`` counts from an entry's expiry, ``deleted`` from when it was deleted or evicted, whichever is over first.
@@ -202,15 +201,14 @@ BUILT_IN: Mapping[str, Category] = {
 }
 
 
-class Checked(LateValue):
+class Checked(Struct, frozen=True):
     """A draft that may be stored, and the warnings for its writer."""
 
     draft: Draft
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EntryRules:
+class EntryRules(Struct, frozen=True):
     """The rules that a workflow gives for entries, handed to every operation. Sizes are UTF-8 bytes.
 
     ``categories`` are those that the workflow declares, ``readers`` the agents that may only read.

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+
+from msgspec.structs import replace
 
 from memfiles.entries import budgets
 from memfiles.entries.budgets import Budgeted, EntrySummary, FolderTotals, Limit, Tally

@@ -15,8 +15,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Scopes, View, check_writable, is_seen, is_writable, own_level
@@ -50,11 +52,10 @@ from memfiles.sync import ledger
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run is nobody's business
 _log = logging.getLogger("memfiles")
 _AT_ONCE = 1000
-_PROVENANCE_FIELDS = tuple(each.name for each in fields(Provenance) if each.name != "ordinal")
+_PROVENANCE_FIELDS = tuple(name for name in Provenance.__struct_fields__ if name != "ordinal")
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(Struct, frozen=True):
     """The entries to forget: those that match every field that is given."""
 
     key: str | None = None
@@ -67,7 +68,7 @@ class Selector:
 
     def check(self) -> None:
         """Refuse an empty selector, and values that no entry can have."""
-        if not any(getattr(self, each.name) for each in fields(self)):
+        if not any(getattr(self, name) for name in self.__struct_fields__):
             raise InvalidArgument("select what to forget: give a key, id, uid, tag, kind, category or provenance")
         if self.key is not None:
             check_key(self.key)
@@ -103,8 +104,7 @@ class Selector:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
+class Forgotten(Struct, frozen=True):
     """The entries that a forget took, or would take (``dry_run``); the keys are reported here alone, and kept nowhere.
 
     ``held_by`` are the keys of entries that stay and hold the same content: the sources of a forgotten note, and
@@ -122,8 +122,7 @@ class Forgotten:
         return shown | ({"held_by": list(self.held_by)} if self.held_by else {})
 
 
-@dataclass(frozen=True, slots=True)
-class _Targets:
+class _Targets(Struct, frozen=True):
     """The entries to bury: those selected in the view, wherever their ids are, and the notes made of them.
 
     ``ids`` and ``episodes`` (keys) are the sources by which notes are known. Ids also select what a caller cannot see.
@@ -142,8 +141,7 @@ class _Targets:
         return is_selected or is_known or is_made_of(entry, ids=self.ids, keys=self.episodes if is_there else ())
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """The result of a selection: the entries to bury, the survivors that only lose labels, and keys to report."""
 
     entries: tuple[Entry, ...]

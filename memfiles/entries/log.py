@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, View, is_seen, own_level, view_of
@@ -42,8 +44,7 @@ def places_of(caller: Caller, levels: Levels) -> Places:
     return {place_tag(*place): scope for level in readable for scope, place in own_level(caller, level).items()}
 
 
-@dataclass(frozen=True, slots=True)
-class EntryChange:
+class EntryChange(Struct, frozen=True):
     """Something that happened to an entry; ``revision`` is None for an expiry, which changes no record.
 
     ``op`` is ``save``, ``update``, ``undo``, ``rename``, ``move`` (to another scope), ``delete``, ``restore``,
@@ -77,8 +78,7 @@ _CHANGE_FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EntryLog:
+class EntryLog(Struct, frozen=True):
     """The life of an entry as far as the session may know it; ``changes`` are newest first.
 
     ``state`` is ``live``, ``expired``, ``deleted`` or ``evicted``. ``aliases`` are the ids of entries that were joined
@@ -111,8 +111,7 @@ class EntryLog:
         return shown | {"complete": self.is_complete, "changes": [change.to_dict() for change in self.changes]}
 
 
-@dataclass(frozen=True, slots=True)
-class GoneEntry:
+class GoneEntry(Struct, frozen=True):
     """An entry that is hidden and can be restored: ``deleted``, ``evicted`` or ``expired``, when and by whom."""
 
     found: Found
@@ -127,8 +126,7 @@ class GoneEntry:
         return self.found.to_line() | {"state": self.state, "at": self.at, "by": self.by.to_dict()} | cause
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Struct, frozen=True):
     """The hidden entries that can be restored, newest first; ``more``: there are others."""
 
     entries: tuple[GoneEntry, ...]
@@ -139,8 +137,7 @@ class Gone:
         return {"deleted": [each.to_dict() for each in self.entries], "more": self.more}
 
 
-@dataclass(frozen=True, slots=True)
-class Tombstone:
+class Tombstone(Struct, frozen=True):
     """What is left of a forgotten entry: its id, whose it was, when and by whom it was forgotten, and why."""
 
     id: str
@@ -156,8 +153,7 @@ class Tombstone:
         return shown | {"by": self.by.to_dict()}
 
 
-@dataclass(frozen=True, slots=True)
-class Tombstones:
+class Tombstones(Struct, frozen=True):
     """Tombstones, newest first; ``more``: there are others."""
 
     tombstones: tuple[Tombstone, ...]

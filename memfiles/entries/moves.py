@@ -8,7 +8,9 @@ nobody sees but the reader's own level of its user, or of its agent if it has no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import (
@@ -33,8 +35,7 @@ from memfiles.records.marks import EntryRecord, vacated
 from memfiles.records.record import Stamp
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
+class _Move(Struct, frozen=True):
     """An entry as it was found, its partition, and the draft under its new key."""
 
     entry: Entry
@@ -47,8 +48,7 @@ class _Move:
         return self.partition.path(self.draft.key)
 
 
-@dataclass(frozen=True, slots=True)
-class SaveTarget:
+class SaveTarget(Struct, frozen=True):
     """The place of a draft, the records of its key that would shadow it there, and its past elsewhere, if any."""
 
     path: str

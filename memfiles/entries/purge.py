@@ -16,8 +16,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.entries.callers import Caller, Partition, own_level, writable_categories
 from memfiles.entries.decisions import RecordsByPath
@@ -41,8 +43,7 @@ _Erased = tuple[Entry, list[Mark]]  # an entry as it was, and the marks in its p
 _log = logging.getLogger("memfiles")
 
 
-@dataclass(frozen=True, slots=True)
-class Purged:
+class Purged(Struct, frozen=True):
     """The number of entries that a purge erased, or would erase (``dry_run``), and the months of the audit it dropped.
 
     ``expired``: nobody hid them. ``deleted``: they were deleted or evicted, whether or not they have expired too.
@@ -59,13 +60,12 @@ class Purged:
         return counts | {"audit_months": list(self.audit_months), "dry_run": self.dry_run}
 
 
-@dataclass(slots=True)
-class Purger:
+class Purger(Struct):
     """Erases the entries of one open memory whose time is over, and drops its audit month by month."""
 
     db: EntryDatabase
     forgetter: Forgetter
-    looks_at: str = field(default="", init=False)  # when ``sweep`` looks again
+    looks_at: str = ""  # when ``sweep`` looks again
 
     def sweep(self, *, at_once: bool = False) -> None:
         """Erase a portion of what is due, if it is time to look, or ``at_once``.

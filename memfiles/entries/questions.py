@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 
-from pydantic_core import to_json
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
 from memfiles.entries.results import Found
 from memfiles.errors import InvalidArgument
 from memfiles.index.queries import Filters, PagePlace
+from memfiles.records import to_json
 from memfiles.records.keys import check_key, listed
 from memfiles.records.record import TIMESTAMP_PATTERN
 from memfiles.workflow.fields import moment_in
@@ -33,8 +34,7 @@ _CURSOR = re.compile(
 _chosen = attrgetter("tags", "tags_any", "kinds", "category", "kind", "prefix")
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """A question for a list: its filters and order, and the place after which it goes on; see ``listing``.
 
     ``digest`` stands for the filters as they were given.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
+
+from msgspec import Struct
 
 from memfiles.index.text.tokenizer import MAX_QUERY
 from memfiles.records.entry import Entry, Kind, Provenance
@@ -15,8 +16,7 @@ SHOWN_BYTES = 2000
 """The most content that a search result shows, in UTF-8 bytes; ``get`` returns all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """An entry as the session sees it; times are UTC, sizes UTF-8 bytes; ``id`` stays when it gets another key.
 
     ``provenance`` says where its content comes from.
@@ -51,14 +51,13 @@ class Found:
         return _shown(self, _LINE_FIELDS)
 
 
-_FOUND_FIELDS = tuple(each.name for each in fields(Found))
+_FOUND_FIELDS = Found.__struct_fields__
 _MATCH_FIELDS = ("key", "content", "level", "tags", "id", "provenance")
 _LINE_FIELDS = ("key", "level", "tags", "category", "kind", "size_bytes", "updated_at", "pinned", "id", "provenance")
 _found_values = attrgetter(*(f"visible_{name}" if name == "provenance" else name for name in _FOUND_FIELDS))
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """One search result: ``score`` is higher for a better one, ``legs`` say what found it.
 
     ``shown`` is the part of the content that a budget left room for; None in a search without a budget.
@@ -82,8 +81,7 @@ class Match:
         return shown if content == self.found.content else shown | {"truncated": True}
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
+class Results(Struct, frozen=True):
     """The results of a search, best first. ``meaning``: whether the semantic leg took part.
 
     With ``budget_bytes`` they are those that fit, each followed by its neighbours.
@@ -114,8 +112,7 @@ class Results:
         return shown
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """A part of a list; ``next`` is the cursor of the following part, None at the end."""
 
     memories: tuple[Found, ...]

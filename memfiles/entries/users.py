@@ -12,11 +12,13 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.decisions import RecordsByPath
@@ -54,8 +56,7 @@ from memfiles.storage.events import AuditEvent, AuditLog, Progress, reported
 _OWNER = "@users"  # no agent can have this name: no session sees the tombstone of a user
 
 
-@dataclass(frozen=True, slots=True)
-class UserSummary:
+class UserSummary(Struct, frozen=True):
     """What is kept for one user: by which agents, the number and bytes of visible entries, and the last change.
 
     ``files`` is the number of memory files of the user's own, whose bytes count as well. ``share`` is how much of a
@@ -75,8 +76,7 @@ class UserSummary:
         return asdict(self) | {"agents": list(self.agents)}
 
 
-@dataclass(frozen=True, slots=True)
-class UserTombstone:
+class UserTombstone(Struct, frozen=True):
     """What is left of a user who was forgotten: a hash of the name, when, by whom, and why."""
 
     user: str
@@ -89,8 +89,7 @@ class UserTombstone:
         return {"user": self.user, "at": self.at, "by": self.by.to_dict(), "why": self.why}
 
 
-@dataclass(frozen=True, slots=True)
-class UserExport:
+class UserExport(Struct, frozen=True):
     """The result of an export: the number of entries, and the files that hold them, relative to ``target``."""
 
     count: int

@@ -11,10 +11,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.entries import decisions, log
 from memfiles.entries.callers import (
@@ -48,8 +50,7 @@ from memfiles.records.record import Stamp, successor
 _ROUNDS = 8  # of choosing victims; the last one commits whatever is still over. And of an edit, if others come first
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedDraft:
+class ImportedDraft(Struct, frozen=True):
     """A document that may be saved: its draft, its place, its past, and whether the entry is there already."""
 
     checked: Checked
@@ -58,8 +59,7 @@ class ImportedDraft:
     is_there: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True):
     """The decisions of a write in the order of its drafts, and what went for it; with an excess nothing was written."""
 
     decisions: list[Decided]

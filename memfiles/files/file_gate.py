@@ -10,10 +10,11 @@ import logging
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 from weakref import ref
+
+from msgspec.structs import replace
 
 from memfiles.errors import MemfilesError, MirrorRefused
 from memfiles.files.user_files import FilesOfUser

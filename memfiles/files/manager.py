@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -287,7 +286,7 @@ class MemoryManager:
         redaction = records.change([path], decide)
         removed = erase(self, {record_path(redaction.receipt.uid): (redaction.receipt.revision, (text,))}, records)
         check_carried(redaction, mirror=self._mirror)
-        return replace(redaction, copies_removed=removed)
+        return Redaction(redaction.receipt, redaction.in_content, redaction.in_history, removed)
 
     def notice(self, uid: str) -> bool:
         """Look at a file that may have been changed from outside: commit a hand edit, repair a broken record.

@@ -10,9 +10,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pydantic_core import from_json, to_json
+from msgspec.json import decode as from_json
 
 from memfiles.errors import RecordCorrupt
+from memfiles.records import to_json
 from memfiles.records.declared_metadata import Metadata
 from memfiles.records.keys import RECORD_SUFFIX
 from memfiles.records.record import Record
@@ -34,7 +35,7 @@ def load(directory: int) -> dict[str, CacheRow]:
     try:
         found = atomic.read(directory, PATH, limit=_LIMIT)
         rows = from_json(found[0])[_FORMAT] if found else {}
-    except (OSError, RecordCorrupt, ValueError, KeyError, TypeError):
+    except (OSError, RecordCorrupt, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return rows if isinstance(rows, dict) else {}
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument
 from memfiles.files.restore_report import FileReport, FileView, metadata_of
-from memfiles.records import LateValue
 from memfiles.records.declared_metadata import seed
 from memfiles.records.entry import MAX_ENTRY_BYTES, TEXT_NAME, Entry
 from memfiles.records.keys import FILES, check_user, id_path, uid_at, user_file_path
@@ -52,7 +53,7 @@ class UserRecords(Protocol):
         """Remove the earlier content of these records from all that is derived from them."""
 
 
-class UserFiles(LateValue):
+class UserFiles(Struct, frozen=True):
     """The files of all users of one open memory.
 
     ``opened`` opens their records at the first use. ``at`` is the time of content that is declared and not yet written.
@@ -69,7 +70,7 @@ class UserFiles(LateValue):
         return FilesOfUser(self, known, declared)
 
 
-class FilesOfUser(LateValue):
+class FilesOfUser(Struct, frozen=True, dict=True):
     """The files of one user, by the paths of their records, as a repository has those of all users."""
 
     files: UserFiles
@@ -164,7 +165,7 @@ def _id_of(uid: str, epoch: str) -> str:
     return hashlib.sha256(b"memfiles file\0%b\0%b" % (epoch.encode(), uid.encode())).hexdigest()[:32]
 
 
-def _with_names(record: Record, **said: object) -> Record:
+def _with_names(record: Record, **said: Any) -> Record:
     copy = successor(record, **said)
     vars(copy).pop("declared_json", None)  # of the names before
     return copy

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import merge
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
 from memfiles.index.text import fts
@@ -54,8 +55,7 @@ _FITTING = f"""
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
+class Filters(Struct, frozen=True):
     """Conditions for an entry to be returned: it has all of the ``tags``, and one of the ``tags_any``, ``kinds``, keys.
 
     ``provenance`` gives the values of fields of its provenance by their names.

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from pydantic_core import from_json, to_json
+from msgspec.json import decode as from_json
 
 from memfiles.index.text import fts
+from memfiles.records import to_json
 from memfiles.records.entry import CORE, EPISODE, Entry, EntryState, Provenance, block_bytes
 from memfiles.records.keys import ENTRIES, USERS
 from memfiles.records.marks import EntryRecord

@@ -3,39 +3,29 @@
 Other rooms use ``declared_metadata``, ``entry``, ``entry_codec``, ``file_changes``, ``graphemes``, ``history``,
 ``keys``, ``levels``, ``lineage``, ``marks``, ``record`` and ``redactions``.
 
-A LateValue and a late_pattern are a frozen dataclass and a regular expression that are made when first used.
-Either takes up to a millisecond, as Python compiles it, and a command that only reads would make hundreds in vain.
+A late_pattern is a regular expression that is compiled at its first use: that takes up to a millisecond, and a
+command that only reads would compile dozens in vain.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from threading import Lock
-from typing import Any, AnyStr, Self, cast, dataclass_transform
+from typing import Any, AnyStr, cast
 
-_making = Lock()
-_made = set[type]()
+from msgspec.json import Encoder
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-class LateValue:
-    """Base of what would else be ``@dataclass(frozen=True)``; its first value, or ``made``, turns a class into one."""
+def _plain(value: object) -> object:
+    """A value of a class that inherits from text or numbers, as frameworks pass them, as plain text or number."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, (int, float)):
+        return int(value) if isinstance(value, int) else float(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
-    def __new__(cls, *_: Any, **__: Any) -> Self:
-        """Turn the class into a dataclass if it is none; here, as other threads must wait until it is complete."""
-        made(cls)
-        return super().__new__(cls)
 
-
-def made(kind: type) -> type:
-    """The class, as a dataclass."""
-    if kind not in _made and issubclass(kind, LateValue):
-        with _making:
-            if kind not in _made:
-                dataclass(frozen=True)(kind)
-                _made.add(kind)
-    return kind
+to_json = Encoder(enc_hook=_plain).encode
+"""The JSON of a value, as every record is written: UTF-8 without spaces."""
 
 
 def late_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:

@@ -16,14 +16,23 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import ConfigDict, Field
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.keys import ENTRY_ID_PATTERN, check_key, entry_path, entry_uid, place_tag, scope_folder, user_hash
+from memfiles.records.keys import (
+    ENTRY_ID_PATTERN,
+    check_key,
+    entry_path,
+    entry_uid,
+    matching,
+    place_tag,
+    scope_folder,
+    user_hash,
+)
 from memfiles.records.record import MAX_COUNT, Actor, Origins, Record, Revision, Timestamp, digest
 
 MAX_ENTRY_BYTES = 64 * 1024
@@ -45,7 +54,6 @@ MAX_AUTHORS = 256
 LEAST_BLOCK_BYTES: Final = len('### "k" (level L, updated 2026-11-21T09:00:00.000Z)\n|')  # the shortest key, no text
 _VISIBLE_FORMATS: Final = frozenset("\t\u200c\u200d")  # tabs, and the joiners that scripts and emoji need
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 EntryState = Literal["live", "deleted", "evicted", "forgotten"]  # the last one is that of a mark
 Kind = Literal["fact", "note", "procedure", "episode"]
 EPISODE: Kind = "episode"
@@ -53,21 +61,18 @@ KINDS: tuple[Kind, ...] = ("fact", "note", "procedure", "episode")
 Scope = Literal["run", "user", "agent", "workspace"]
 """Whom an entry belongs to: one run, one user of an agent, the agent with all its users, or all agents."""
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL_BYTES)]
-TombstoneId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
-EntryId = Annotated[str, Field(pattern=ENTRY_ID_PATTERN)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Label = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL_BYTES)]
+TombstoneId = Annotated[str, matching(r"^[0-9a-f]{12}$")]
+EntryId = Annotated[str, matching(ENTRY_ID_PATTERN)]
 
 
-@dataclass(frozen=True)
-class Provenance:
+class Provenance(Struct, frozen=True, gc=False):
     """Where an entry's content comes from, recorded without asking the agent.
 
     ``ordinal`` is the time of the first save in nanoseconds, strictly increasing within a process, so that entries
     have an order that milliseconds cannot give.
     """
-
-    __pydantic_config__ = _CONFIG
 
     agent: str | None = None
     user: str | None = None
@@ -77,7 +82,7 @@ class Provenance:
     thread: str | None = None
     call: str | None = None
     source: str | None = None
-    ordinal: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    ordinal: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are known."""
@@ -89,32 +94,26 @@ class Provenance:
         return {name: value for name, value in self.to_dict().items() if name != "ordinal"}
 
 
-_PROVENANCE = tuple(each.name for each in fields(Provenance))
+_PROVENANCE = Provenance.__struct_fields__
 
 
-@dataclass(frozen=True)
-class Retired:
+class Retired(Struct, frozen=True, gc=False):
     """Why an entry is hidden though its content is kept: ``deleted`` by someone, or ``evicted`` over a budget.
 
     ``cause`` is the id of the plan or call that did it, by which it can be undone.
     """
-
-    __pydantic_config__ = _CONFIG
 
     state: Literal["deleted", "evicted"]
     at: Timestamp
     cause: str = ""
 
 
-@dataclass(frozen=True)
-class Merged:
+class Merged(Struct, frozen=True, gc=False):
     """The uid of an entry that was merged into another one, and the labels that only it contributed."""
 
-    __pydantic_config__ = _CONFIG
-
     uid: EntryId
-    tags: Annotated[tuple[Label, ...], Field(max_length=MAX_TAGS)] = ()
-    links: Annotated[tuple[Label, ...], Field(max_length=MAX_LINKS)] = ()
+    tags: Annotated[tuple[Label, ...], Meta(max_length=MAX_TAGS)] = ()
+    links: Annotated[tuple[Label, ...], Meta(max_length=MAX_LINKS)] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, without empty fields."""
@@ -122,22 +121,18 @@ class Merged:
         return {"uid": self.uid, **labels}
 
 
-@dataclass(frozen=True)
-class Reorganised:
+class Reorganised(Struct, frozen=True, gc=False):
     """The plan that last changed an entry: its id, the number of entries it changed, and the revision it made here.
 
     Undoing a plan needs it, also to see whether an entry changed since.
     """
 
-    __pydantic_config__ = _CONFIG
-
-    plan: Annotated[str, Field(min_length=1, max_length=64)]
-    changed: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    plan: Annotated[str, Meta(min_length=1, max_length=64)]
+    changed: Annotated[int, Meta(ge=1, le=MAX_COUNT)]
     revision: Revision
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True, dict=True):
     """One entry. ``text`` holds its content, level, revision, times and history; the other fields describe it.
 
     ``agent`` owns it, ``@workspace`` for entries that all agents share; ``user`` is set if it belongs to one of the
@@ -286,13 +281,8 @@ class Entry:
         return self.amended(text=self.text.with_origins(origins, own=own))
 
     def amended(self, **changed: Any) -> Entry:
-        """A copy with some fields changed, never its key or owner; ``replace`` takes four times as long."""
-        copy, known = object.__new__(Entry), vars(self)
-        vars(copy).update({name: known[name] for name in _FIELDS}, **changed)
-        return copy
-
-
-_FIELDS = tuple(each.name for each in fields(Entry))
+        """A copy with some fields changed."""
+        return replace(self, **changed)
 
 
 class Facet(NamedTuple):

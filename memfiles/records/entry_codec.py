@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from msgspec import Meta, Struct
+from msgspec.json import Decoder, schema_components
+from msgspec.json import decode as from_json
+from msgspec.structs import asdict, replace
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.records import to_json
 from memfiles.records.entry import (
     FORGOTTEN_KEPT,
     GENERAL,
@@ -44,15 +46,17 @@ from memfiles.records.keys import (
     check_user,
     entry_place,
     entry_uid,
+    matching,
     scope_folder,
     user_hash,
 )
-from memfiles.records.marks import EntryRecord, Mark, MarkType, UserHash
+from memfiles.records.marks import EntryRecord, Mark, MarkType, UserHash, UserHashIfAny
 from memfiles.records.record import (
     FORMAT,
     FORMAT_2,
     MAX_ORIGINS,
     NOBODY,
+    SHA256_PATTERN,
     Change,
     Count,
     Origins,
@@ -67,66 +71,53 @@ from memfiles.records.record import (
 )
 from memfiles.records.redactions import Piece
 
-_CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 _AUTHORS_MAX = 16 * MAX_AUTHORS  # machines that merge their copies may exceed together what each of them allows
 
 
-@dataclass(frozen=True)
-class _OnDisk:
+class _OnDisk(Struct, frozen=True):
     """The JSON object of an entry."""
 
-    __pydantic_config__ = _CONFIG
-
-    uid: Annotated[str, Field(pattern=ENTRY_UID_PATTERN)]
+    uid: Annotated[str, matching(ENTRY_UID_PATTERN)]
     agent: Label
     level: str
     key: Label
     content: str
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, matching(SHA256_PATTERN)]
     revision: Revision
     created_at: Timestamp
     updated_at: Timestamp
     format: Literal["memfiles/1", "memfiles/2"]
     type: Literal["entry"]
     id: EntryId | None = None
-    aliases: Annotated[tuple[EntryId, ...], Field(max_length=MAX_ALIASES)] = ()
+    aliases: Annotated[tuple[EntryId, ...], Meta(max_length=MAX_ALIASES)] = ()
     run: str = ""
     user: str = ""
-    epoch: UserHash | Literal[""] = ""
-    tags: Annotated[tuple[Label, ...], Field(max_length=MAX_TAGS)] = ()
+    epoch: UserHashIfAny = ""
+    tags: Annotated[tuple[Label, ...], Meta(max_length=MAX_TAGS)] = ()
     category: Label = GENERAL
     kind: Kind = "note"
     confidence: Share = 1.0
     importance: Share = 0.5
     pinned: bool = False
-    links: Annotated[tuple[Label, ...], Field(max_length=MAX_LINKS)] = ()
+    links: Annotated[tuple[Label, ...], Meta(max_length=MAX_LINKS)] = ()
     provenance: Provenance = Provenance()
     expires_at: Timestamp | None = None
     successes: Count = 0
     failures: Count = 0
     retired: Retired | None = None
-    forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
-    made_of: Annotated[tuple[EntryId, ...], Field(max_length=MAX_SOURCES)] = ()
-    merged: Annotated[tuple[Merged, ...], Field(max_length=MAX_SOURCES)] = ()
-    authors: Annotated[tuple[UserHash, ...], Field(max_length=_AUTHORS_MAX)] = ()
+    forgotten: Annotated[tuple[TombstoneId, ...], Meta(max_length=FORGOTTEN_KEPT)] = ()
+    made_of: Annotated[tuple[EntryId, ...], Meta(max_length=MAX_SOURCES)] = ()
+    merged: Annotated[tuple[Merged, ...], Meta(max_length=MAX_SOURCES)] = ()
+    authors: Annotated[tuple[UserHash, ...], Meta(max_length=_AUTHORS_MAX)] = ()
     reorganised: Reorganised | None = None
     history: tuple[Change, ...] = ()
-    origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
+    origins: Annotated[Origins, Meta(max_length=MAX_ORIGINS)] = {}
     redactions: tuple[Piece, ...] = ()
 
 
-_FACETS = tuple(each.name for each in fields(Entry) if each.name not in ("text", "given_id"))
-_ON_DISK = {each.name for each in fields(_OnDisk)} - {"format", "type"}
-_TEXT = [each.name for each in fields(Record) if each.name in _ON_DISK]
-_TEXT_SAME = {
-    "name": TEXT_NAME,
-    "description": "",
-    "max_size_bytes": MAX_ENTRY_BYTES,
-    "provisional": False,
-    "type": "file",
-}
-_ENTRY: TypeAdapter[_OnDisk] = TypeAdapter(_OnDisk)
-_MARK: TypeAdapter[Mark] = TypeAdapter(Mark)
+_FACETS = tuple(name for name in Entry.__struct_fields__ if name not in ("text", "given_id"))
+_ENTRY = Decoder(_OnDisk)
+_MARK = Decoder(Mark)
 _OF_MARK = (
     "format type uid agent user level id key left revision at by why run forgotten origins cleared of_run moved".split()
 )
@@ -181,7 +172,7 @@ def encode_entry(entry: EntryRecord) -> bytes:
 
 def _mark_lines(mark: Mark) -> Iterator[bytes]:
     """Its fields in the order of ``_OF_MARK``; those that may be missing only if they say something."""
-    said = vars(mark) | {"by": mark.by.to_dict(), "origins": dict(sorted(mark.origins.items()))}
+    said = asdict(mark) | {"by": mark.by.to_dict(), "origins": dict(sorted(mark.origins.items()))}
     needed = _NEEDED | {"why"} if mark.id else _NEEDED
     shown = (name for name in _OF_MARK if said[name] or name in needed)
     return (b'%b"%b":%b' % (b"" if at else b"{", name.encode(), to_json(said[name])) for at, name in enumerate(shown))
@@ -220,19 +211,19 @@ def read_entry(data: bytes, *, of: str = "") -> EntryRecord:
     """Any entry or mark in ``data``, checked on its own; ``of`` is the path that ``RecordCorrupt`` names."""
     try:
         if _type_of(data) in get_args(MarkType):
-            return _checked(_MARK.validate_json(data))
-        return _as_entry(_ENTRY.validate_json(data))
-    except ValidationError as error:
-        raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
+            return _checked(_MARK.decode(data))
+        return _as_entry(_ENTRY.decode(data))
     except InvalidArgument as error:
         raise RecordCorrupt(f"record {of}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
 
 
 def _is_canonical(data: bytes) -> bool:
     """Whether JSON is laid out as by ``encode_entry``, so that it cannot contain a duplicate key."""
     try:
-        return to_json(from_json(data, allow_inf_nan=False)) == data.replace(b"\n", b"")
-    except ValueError:
+        return to_json(from_json(data)) == data.replace(b"\n", b"")
+    except (ValueError, RecursionError):
         return False
 
 
@@ -240,8 +231,8 @@ def _type_of(data: bytes) -> str:
     if (match := _TYPE.match(data)) is not None:
         return match[1].decode()
     try:
-        found = from_json(data, allow_inf_nan=False)
-    except ValueError:
+        found = from_json(data)
+    except (ValueError, RecursionError):
         return ""
     return str(found.get("type")) if isinstance(found, dict) else ""
 
@@ -257,13 +248,16 @@ def _as_entry(found: _OnDisk) -> EntryRecord:
     is_of_format_2 = found.format == FORMAT_2
     if ids != sorted(set(ids)) or not (bool(ids) == (found.id is not None) == is_of_format_2):
         raise InvalidArgument("its ids are not those of an entry of its format")
-    said = vars(found)
-    text, entry = object.__new__(Record), object.__new__(Entry)  # a call of the class takes three times as long
-    vars(text).update(_TEXT_SAME, **{name: said[name] for name in _TEXT})
-    vars(text)["format"] = FORMAT_2 if text.redactions else FORMAT
-    vars(entry).update({name: said[name] for name in _FACETS}, text=text, given_id=found.id or "")
-    if entry.given_id == entry.implied_id:
-        vars(entry)["given_id"] = ""
+    text = Record(
+        *(found.uid, TEXT_NAME, "", MAX_ENTRY_BYTES, found.level, found.content, found.sha256),
+        *(found.revision, found.created_at, found.updated_at, found.history),
+        origins=found.origins,
+        redactions=found.redactions,
+        format=FORMAT_2 if found.redactions else FORMAT,
+    )
+    entry = Entry(text, **{name: getattr(found, name) for name in _FACETS})
+    if found.id is not None and found.id != entry.implied_id:
+        entry = replace(entry, given_id=found.id)
     return _mark_of_move(entry) or entry
 
 
@@ -295,13 +289,14 @@ def _checked(mark: Mark) -> Mark:
     return mark
 
 
-def entry_schemas() -> dict[str, dict[str, Any]]:
-    """The JSON Schemas (draft 2020-12) of an entry and of a mark."""
-    return {"Entry": _ENTRY.json_schema(), "Mark": _MARK.json_schema()}
+def record_schemas() -> dict[str, dict[str, Any]]:
+    """The JSON Schemas (draft 2020-12) of a memory file, an entry and a mark, and of the parts that they refer to."""
+    kinds: dict[str, type[Struct]] = {"File": Record, "Entry": _OnDisk, "Mark": Mark}
+    _, parts = schema_components(kinds.values(), ref_template="#/$defs/{name}")
+    return {**{name: parts.pop(kind.__name__) for name, kind in kinds.items()}, **parts}
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Struct, frozen=True):
     """The revision of a record, and whether its digest fits its content."""
 
     revision: int

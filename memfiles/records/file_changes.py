@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
 from memfiles.errors import EditNoMatch, EmptyText, InvalidArgument, RevisionConflict, RevisionUnknown, SizeExceeded
-from memfiles.records import LateValue
 from memfiles.records.history import (
     Splice,
     content_at,
@@ -35,8 +36,7 @@ LEAST_REDACTED = 8  # bytes of a part of a credential
 _HINT_WIDTH = 160
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True, gc=False):
     """The outcome of one accepted write. Sizes are UTF-8 bytes; ``share`` is size / cap, 1.0 at the cap.
 
     An edit has ``matches``, the number of occurrences, and ``line``, the line of the replaced one (from 1). An undo
@@ -62,8 +62,7 @@ class Receipt:
         return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
 
 
-@dataclass(frozen=True, slots=True)
-class FileCard:
+class FileCard(Struct, frozen=True, gc=False):
     """The description of a memory file, without its content."""
 
     uid: str
@@ -122,15 +121,14 @@ def share_of(cap: int, *, used: int) -> float:
     return used / cap if cap else 1.0
 
 
-class Decision(LateValue):
+class Decision(Struct, frozen=True):
     """The record to commit, None if nothing changes, and the receipt for the caller."""
 
     record: Record | None
     receipt: Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class Redaction:
+class Redaction(Struct, frozen=True, gc=False):
     """The result of a redaction: occurrences in the content, and kept changes and quarantined copies with the text."""
 
     receipt: Receipt

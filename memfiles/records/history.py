@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from io import StringIO
 from typing import NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from memfiles.errors import RevisionUnknown
-from memfiles.records import LateValue
 from memfiles.records.keys import check_whole
 from memfiles.records.record import Change, Record, with_content, with_redactions
 from memfiles.records.redactions import Cleaner, Fragments, Piece, reveal, united
@@ -22,7 +23,7 @@ _COMPARED_MAX = 2048  # characters; longer ones would take seconds
 _ALIKE_MIN = 4
 
 
-class Splice(LateValue):
+class Splice(Struct, frozen=True, gc=False):
     """Replacing ``old`` at byte ``offset`` by ``bytes`` bytes of new text; offset None means at the end."""
 
     bytes: int

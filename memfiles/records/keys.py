@@ -13,6 +13,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from msgspec import Meta
+
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records import late_pattern
 
@@ -52,6 +54,11 @@ _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
 _LONGEST_FOLDER = 120
 MAX_FOREIGN_REVISION = 2**48
 _ROOM = 2**32  # changes that a record at that revision has left
+
+
+def matching(pattern: str) -> Meta:
+    """What a text must match as a whole; in Python ``$`` also matches before a newline at the end."""
+    return Meta(pattern=pattern.removesuffix("$") + r"\Z")
 
 
 def check_name(name: str) -> str:

@@ -6,15 +6,14 @@ its level (no write down). Source: Bell and LaPadula's simple-security and stron
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from memfiles.errors import InvalidArgument
 
 DEFAULT_LEVELS = ("PUBLIC", "INTERNAL", "CONFIDENTIAL", "RESTRICTED")
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
+class Levels(Struct, frozen=True):
     """The levels of one workflow, lowest first."""
 
     names: tuple[str, ...] = DEFAULT_LEVELS

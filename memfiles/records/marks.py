@@ -5,11 +5,11 @@ The rule this file guards: a mark contains nothing of a forgotten entry.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryId, TombstoneId, earlier_lives
 from memfiles.records.keys import (
@@ -19,22 +19,31 @@ from memfiles.records.keys import (
     WORKSPACE,
     entry_path,
     entry_uid,
+    matching,
     scope_folder,
     uid_at,
     user_hash,
 )
-from memfiles.records.record import FORMAT_2, MAX_ORIGINS, NOBODY, Actor, Origins, Revision, Timestamp, latest_origins
+from memfiles.records.record import (
+    FORMAT_2,
+    MAX_ORIGINS,
+    NOBODY,
+    Actor,
+    Origins,
+    Revision,
+    Timestamp,
+    latest_origins,
+)
 
 MAX_MOVED = 8
 MAX_LEFT = 128
-_CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
-EntryPath = Annotated[str, Field(pattern=ENTRY_PATH_PATTERN)]
-UserHash = Annotated[str, Field(pattern=ENTRY_UID_PATTERN)]
+EntryPath = Annotated[str, matching(ENTRY_PATH_PATTERN)]
+UserHash = Annotated[str, matching(ENTRY_UID_PATTERN)]
+UserHashIfAny = Annotated[str, matching(r"^([0-9a-f]{40})?$")]
 MarkType = Literal["tombstone", "location", "vacated"]
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(Struct, frozen=True, dict=True):
     """A record without content. It says what happened to an entry, or which entries left the path of a key.
 
     - ``tombstone``: the entry with the id ``uid`` was forgotten, when, by whom and why. It is never evicted. Nothing of
@@ -51,8 +60,6 @@ class Mark:
     ``why`` is the plan that last changed the entry, and a cleared location has no key.
     """
 
-    __pydantic_config__ = _CONFIG
-
     uid: EntryId
     agent: str
     level: str
@@ -60,18 +67,18 @@ class Mark:
     revision: Revision
     at: Timestamp
     by: Actor = NOBODY
-    why: Annotated[str, Field(max_length=MAX_WHY_BYTES)] = ""
+    why: Annotated[str, Meta(max_length=MAX_WHY_BYTES)] = ""
     run: str = ""
-    user: UserHash | Literal[""] = ""
+    user: UserHashIfAny = ""
     key: str = ""
-    left: Annotated[tuple[EntryId, ...], Field(max_length=MAX_LEFT)] = ()
-    moved: Annotated[tuple[EntryPath, ...], Field(max_length=MAX_MOVED)] = ()
-    forgotten: Annotated[tuple[TombstoneId, ...], Field(max_length=FORGOTTEN_KEPT)] = ()
+    left: Annotated[tuple[EntryId, ...], Meta(max_length=MAX_LEFT)] = ()
+    moved: Annotated[tuple[EntryPath, ...], Meta(max_length=MAX_MOVED)] = ()
+    forgotten: Annotated[tuple[TombstoneId, ...], Meta(max_length=FORGOTTEN_KEPT)] = ()
     cleared: bool = False
     of_run: bool = False
-    origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
-    id: TombstoneId | Literal[""] = field(default="", kw_only=True)
-    format: Literal["memfiles/1", "memfiles/2"] = field(default=FORMAT_2, kw_only=True)
+    origins: Annotated[Origins, Meta(max_length=MAX_ORIGINS)] = {}
+    id: Annotated[str, matching(r"^([0-9a-f]{12})?$")] = ""
+    format: Literal["memfiles/1", "memfiles/2"] = FORMAT_2
 
     @property
     def folder(self) -> str:

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import from_json, to_json
+from msgspec import Meta, Struct, ValidationError
+from msgspec.json import Decoder
+from msgspec.json import decode as from_json
+from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
-from memfiles.records.keys import MAX_FOREIGN_REVISION, NAME_PATTERN, UID_PATTERN, check_revision, check_whole
+from memfiles.records import to_json
+from memfiles.records.keys import (
+    MAX_FOREIGN_REVISION,
+    NAME_PATTERN,
+    UID_PATTERN,
+    check_revision,
+    check_whole,
+    matching,
+)
 from memfiles.records.redactions import Piece
 
 FORMAT: Literal["memfiles/1"] = "memfiles/1"
@@ -29,43 +38,52 @@ MAX_HISTORY_BYTES = 64 * 1024
 LABEL_MAX_BYTES = 1024
 READ_BACK = "is_read_back"  # attribute that marks what of a change or record was read back and need not be again
 ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
-_CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
+SHA256_PATTERN = r"^[0-9a-f]{64}$"
+HIDDEN = "x-hidden"  # in a schema: nobody but us writes this field
 FileOperation = Literal["seed", "hydrate", "append", "edit", "undo", "redact", "external", "declare", "merge"]
 EntryOperation = Literal["save", "update", "undo", "delete", "restore", "evict", "consolidate", "import", "redact"]
 Operation = Literal[FileOperation, EntryOperation]
 Encoded = bytes  # inside Change, ``bytes`` is a field
 TIMESTAMP_PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"
-Timestamp = Annotated[str, Field(pattern=TIMESTAMP_PATTERN)]
+Timestamp = Annotated[str, matching(TIMESTAMP_PATTERN)]
 MAX_COUNT = 2**53 - 1  # the largest integer that every JSON reader reads exactly and every database can hold
-Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-Revision = Annotated[int, Field(ge=1, le=MAX_COUNT)]
-Origins = dict[Annotated[str, Field(pattern=ORIGIN_PATTERN)], Revision]
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Revision = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
+Origins = dict[Annotated[str, matching(ORIGIN_PATTERN)], Revision]
 
 
-@dataclass(frozen=True)
-class Actor:
+class Actor(Struct, frozen=True, gc=False):
     """Who made a change: the agent, the session's run, the id of the tool call, and the human or program that acted."""
-
-    __pydantic_config__ = _CONFIG
 
     agent: str | None = None
     session: str | None = None
     call: str | None = None
     actor: str | None = None
     # the hash of the user's name, for the audit alone: no record holds it
-    user: Annotated[str | None, SkipJsonSchema()] = field(default=None, compare=False, repr=False)
+    user: Annotated[str | None, Meta(extra_json_schema={HIDDEN: True})] = None
 
     def to_dict(self) -> dict[str, str]:
         """The fields that are known."""
-        mine = vars(self)
-        return {name: mine[name] for name in ("agent", "session", "call", "actor") if mine[name] is not None}
+        return {name: value for name in _TOLD if (value := getattr(self, name)) is not None}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Actor) and self._told() == other._told()
+
+    def __hash__(self) -> int:
+        return hash(self._told())
+
+    def __repr__(self) -> str:
+        return "Actor(agent={!r}, session={!r}, call={!r}, actor={!r})".format(*self._told())
+
+    def _told(self) -> tuple[str | None, ...]:
+        return self.agent, self.session, self.call, self.actor
 
 
+_TOLD = ("agent", "session", "call", "actor")
 NOBODY = Actor()
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(Struct, frozen=True, gc=False):
     """When a change is made, by whom, over which expected revision, and its ``cause`` (see ``Change``)."""
 
     at: str
@@ -78,8 +96,7 @@ class Stamp:
             check_whole(self.expected_revision, what="expected_revision")
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True, dict=True):
     """One accepted change, stored as a reverse delta.
 
     The text before the change is the text after it with ``bytes`` bytes at ``offset`` (None: the last ones) replaced
@@ -90,8 +107,6 @@ class Change:
     ``place`` is the tag of where it was (see ``place_tag``) if elsewhere, ``key`` its key until then if another one,
     ``cause`` the plan, eviction or expiry behind it; ``of_user``: a user's session made it, in what other users see.
     """
-
-    __pydantic_config__ = _CONFIG
 
     revision: Revision
     at: Timestamp
@@ -114,11 +129,11 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of this change, without fields at their default."""
-        mine = vars(self)
-        shown = {name: mine[name] for name in ("revision", "at", "op")} | {"by": self.by.to_dict(), "bytes": self.bytes}
-        shown |= {at: mine[at] for at in ("offset", "matches", "line", "undone", "target") if mine[at] is not None}
+        shown = {"revision": self.revision, "at": self.at, "op": self.op, "by": self.by.to_dict(), "bytes": self.bytes}
+        numbers = {name: getattr(self, name) for name in ("offset", "matches", "line", "undone", "target")}
+        shown |= {name: value for name, value in numbers.items() if value is not None}
         said = ("old", "opaque", "redacted", "merged", "place", "key", "cause", "of_user")
-        return shown | {name: mine[name] for name in said if mine[name]}
+        return shown | {name: value for name in said if (value := getattr(self, name))}
 
     @property
     def is_altered(self) -> bool:
@@ -131,8 +146,7 @@ class Change:
         return to_json(self.to_dict())
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True, dict=True):
     """One memory file as it is on disk; ``history`` runs from the oldest kept change to the newest.
 
     ``origins`` is a version vector: for each memory directory, the revision of its latest change that the content
@@ -140,24 +154,22 @@ class Record:
     the order of their ids; they do not leave with the history.
     """
 
-    __pydantic_config__ = _CONFIG
-
-    uid: Annotated[str, Field(pattern=UID_PATTERN)]
-    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    uid: Annotated[str, matching(UID_PATTERN)]
+    name: Annotated[str, matching(NAME_PATTERN)]
     description: str
-    max_size_bytes: Annotated[int, Field(ge=0)]
+    max_size_bytes: Annotated[int, Meta(ge=0)]
     level: str
     content: str
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, matching(SHA256_PATTERN)]
     revision: Revision
     created_at: Timestamp
     updated_at: Timestamp
     history: tuple[Change, ...] = ()
     provisional: bool = False
-    origins: Annotated[Origins, Field(max_length=MAX_ORIGINS)] = field(default_factory=dict, hash=False)
+    origins: Annotated[Origins, Meta(max_length=MAX_ORIGINS)] = {}
     redactions: tuple[Piece, ...] = ()
-    format: Literal["memfiles/1", "memfiles/2"] = field(default=FORMAT, kw_only=True)
-    type: Literal["file"] = field(default="file", kw_only=True)
+    format: Literal["memfiles/1", "memfiles/2"] = FORMAT
+    type: Literal["file"] = "file"
 
     @property
     def content_bytes(self) -> bytes:
@@ -182,16 +194,8 @@ class Record:
     @cached_property
     def declared_json(self) -> bytes:
         """The first lines of the encoded record, which do not depend on its content."""
-        lines = [
-            b'{"format":' + to_json(self.format),
-            b'"type":' + to_json(self.type),
-            b'"uid":' + to_json(self.uid),
-            b'"name":' + to_json(self.name),
-            b'"description":' + to_json(self.description),
-            b'"max_size_bytes":%d' % self.max_size_bytes,
-            b'"level":' + to_json(self.level),
-        ]
-        return b",\n".join(lines)
+        names = ("format", "type", "uid", "name", "description", "max_size_bytes", "level")
+        return b"{" + b",\n".join(b'"%b":%b' % (name.encode(), to_json(getattr(self, name))) for name in names)
 
     @cached_property
     def history_json(self) -> bytes:
@@ -201,7 +205,7 @@ class Record:
     @cached_property
     def redactions_json(self) -> bytes:
         """The encoded pieces, one a line."""
-        return b",\n".join([to_json(vars(piece)) for piece in self.redactions])
+        return b",\n".join(list(map(to_json, self.redactions)))
 
     def stamped(self, origin: str) -> Record:
         """The record as a change made in the memory directory ``origin``; nothing is encoded again."""
@@ -245,9 +249,8 @@ def extend(record: Record, change: Change) -> Record:
     while len(encoded) - cut > MAX_HISTORY_BYTES or len(history) - first > MAX_HISTORY_CHANGES:
         cut += len(history[first].encoded) + len(b",\n")
         first += 1
-    return successor(
-        record, revision=change.revision, updated_at=change.at, history=history[first:], history_json=encoded[cut:]
-    )
+    left = {"history_json": encoded[cut:]}
+    return successor(record, left, revision=change.revision, updated_at=change.at, history=history[first:])
 
 
 def grown(record: Record, text: str) -> Record:
@@ -258,23 +261,21 @@ def grown(record: Record, text: str) -> Record:
     tail = text.encode()
     hasher = record.hasher.copy()
     hasher.update(tail)
-    return successor(
-        record,
-        content=record.content + text,
-        sha256=hasher.hexdigest(),
-        hasher=hasher,
-        size_bytes=record.size_bytes + len(tail),
-        content_start=record.content_start + to_json(text)[1:-1],
-    )
+    known = {
+        "hasher": hasher,
+        "size_bytes": record.size_bytes + len(tail),
+        "content_start": record.content_start + to_json(text)[1:-1],
+    }
+    return successor(record, known, content=record.content + text, sha256=hasher.hexdigest())
 
 
-def successor(record: Record, **changed: Any) -> Record:
-    """A copy with some fields changed that keeps the cached properties, which ``dataclasses.replace`` would drop.
+def successor(record: Record, known: Mapping[str, Any] | None = None, **changed: Any) -> Record:
+    """A copy with some fields changed that keeps the cached properties, which ``replace`` would drop.
 
-    The caller also passes every cached property that depends on a changed field.
+    ``known`` has every cached property that depends on a changed field.
     """
-    copy = object.__new__(Record)
-    vars(copy).update(vars(record), **changed)
+    copy = replace(record, **changed)
+    vars(copy).update(vars(record), **known or {})
     return copy
 
 
@@ -315,9 +316,9 @@ def decode(data: bytes, *, uid: str) -> Record:
     if record.uid != uid:
         raise RecordCorrupt(f"record {uid}: it contains the record of {record.uid!r} instead")
     try:
-        fields: dict[str, Any] = from_json(data, allow_inf_nan=False)
-    except ValueError as error:
-        raise RecordCorrupt(f"record {uid}: it is not JSON: {error}") from None
+        fields: dict[str, Any] = from_json(data)
+    except (ValueError, RecursionError) as error:
+        raise RecordCorrupt(f"record {uid}: {first_problem(error)}") from None
     if "format" not in fields or "type" not in fields:
         raise RecordCorrupt(f"record {uid}: its format and type are missing")
     if to_json(fields) == data.replace(b"\n", b""):
@@ -342,8 +343,8 @@ def check_order(record: Record, *, of: str, since: int = 0) -> None:
 def read_record(data: bytes, *, of: str = "") -> Record:
     """Any record in ``data``, checked on its own; ``of`` is the uid that ``RecordCorrupt`` names."""
     try:
-        return _RECORD.validate_json(data)
-    except ValidationError as error:
+        return _RECORD.decode(data)
+    except (ValueError, RecursionError) as error:
         raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
 
 
@@ -373,19 +374,18 @@ def refuse_foreign(data: bytes, *, uid: str) -> None:
         raise RecordCorrupt(f"record {uid}: it is not JSON: {error}") from None
 
 
-def first_problem(error: ValidationError) -> str:
-    """The first validation error, without any of the record's text."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else str(first["msg"])
+def first_problem(error: Exception) -> str:
+    """Where a document is not what it should be, and why; without any of its text, except for the names of fields."""
+    what, _, place = str(error).replace("`", "").partition(" - at ")
+    if not isinstance(error, ValidationError):
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else what
+        return f"Invalid JSON: {why.removeprefix('JSON is malformed: ')}"
+    what = "it is not one of the possible values" if what.startswith("Invalid enum value") else what
+    what = what.replace("str matching regex", "a text that matches").replace(r"\\Z'", "$'")
+    return f"{place.removeprefix('$').removeprefix('.')}: {what}".removeprefix(": ")
 
 
-_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
-
-
-def record_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a memory file's record."""
-    return _RECORD.json_schema()
+_RECORD = Decoder(Record)
 
 
 def check_text(text: str, *, what: str = "the text") -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, NamedTuple
 
-from pydantic import ConfigDict, Field
+from msgspec import Meta, Struct
+
+from memfiles.records.keys import matching
 
 MARKER = "[redacted]"
 MAX_PIECES = 256
@@ -23,21 +24,18 @@ _MARKER = MARKER.encode()
 _ID_BYTES = 8
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(Struct, frozen=True, gc=False):
     """One redacted text: its size in UTF-8 bytes and its HMAC-SHA-256 under ``key``; never the text.
 
     ``id`` is random: a copy that lacks it was written without knowing of this redaction. ``hint`` are bits of the
     text's first bytes, by which a scan finds the places worth a digest; see ``_shape``.
     """
 
-    __pydantic_config__ = ConfigDict(strict=True, hide_input_in_errors=True)
-
-    id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-    key: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    size: Annotated[int, Field(ge=1, le=2**53 - 1)]
-    hint: Annotated[int, Field(ge=0, lt=2**24)]
-    mac: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    id: Annotated[str, matching(r"^[0-9a-f]{16}$")]
+    key: Annotated[str, matching(r"^[0-9a-f]{32}$")]
+    size: Annotated[int, Meta(ge=1, le=2**53 - 1)]
+    hint: Annotated[int, Meta(ge=0, lt=2**24)]
+    mac: Annotated[str, matching(r"^[0-9a-f]{64}$")]
 
 
 def piece_of(text: bytes, *, known: Sequence[Piece], nonce: bytes) -> Piece:

@@ -12,12 +12,14 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Literal, Protocol, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from memfiles.errors import InvalidArgument, SecretRefused
-from memfiles.records import LateValue, late_pattern
+from memfiles.records import late_pattern
 from memfiles.secrets.rules import REACH, REACH_OF_ANCHOR, RULES, UNBROKEN, Rule
 
 Policy = Literal["block", "redact", "warn", "off"]
@@ -33,7 +35,7 @@ _GAP_LETTERS = "\"'`*:=> \t\n\r\f\vis"
 _log = logging.getLogger("memfiles")
 
 
-class Finding(LateValue):
+class Finding(Struct, frozen=True):
     """One credential in a text: its kind and its place in UTF-8 bytes, never its value."""
 
     rule: str
@@ -41,8 +43,7 @@ class Finding(LateValue):
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Leak:
+class Leak(Struct, frozen=True):
     """A credential that another scanner found: its first character, the one after its last, and the rule's name."""
 
     start: int
@@ -50,15 +51,14 @@ class Leak:
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """The result of another scanner: its findings, and in ``trouble`` why it may have missed some."""
 
     leaks: tuple[Leak, ...] = ()
     trouble: str | None = None
 
 
-class Gated(LateValue):
+class Gated(Struct, frozen=True):
     """A text that may be stored, the warnings for its writer, and the parts of credentials that a change took out."""
 
     text: str
@@ -99,7 +99,7 @@ def scanner_called(name: str | None) -> Scanner | None:
     )
 
 
-class _Span(LateValue):
+class _Span(Struct, frozen=True):
     start: int  # in characters
     end: int
     rank: int  # the rule's place in the table

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -23,6 +23,7 @@ import mcp_types as types
 from anyio import Event, create_task_group, move_on_after
 from mcp.server import ServerRequestContext, subscriptions
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.keys import is_file_path

@@ -26,8 +26,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from anyio.to_thread import run_sync
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
+from msgspec.json import decode as from_json
 from pydantic import ValidationError
-from pydantic_core import from_json
 
 from memfiles.errors import InvalidArgument
 from memfiles.server.server import MESSAGE_MAX, MemoryServer
@@ -162,8 +162,8 @@ class MalformedLine:
 def parse_message(line: bytes) -> types.JSONRPCMessage | MalformedLine:
     """Parse one line of JSON-RPC."""
     try:
-        sent = from_json(line, allow_inf_nan=False)
-    except ValueError:
+        sent = from_json(line)
+    except (ValueError, RecursionError):
         found = None
         with suppress(ValueError, RecursionError):  # its only fault may be half a surrogate pair or a NaN
             found = json.loads(line)

@@ -20,15 +20,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, BinaryIO, Literal, TypeVar
 
-from pydantic_core import to_json
+from msgspec import Struct
 
 from memfiles.errors import InvalidArgument, MemfilesError
-from memfiles.records import late_pattern
+from memfiles.records import late_pattern, to_json
 from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage import atomic
@@ -82,8 +81,7 @@ def utc_now() -> str:
     return f"{text}.{millisecond:03d}Z"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordChanged:
+class RecordChanged(Struct, frozen=True):
     """A memory file or an entry has a new revision.
 
     ``origin``: local (this manager), process (another process with memfiles, or another manager in this one), external
@@ -137,8 +135,7 @@ class Subscribers:
                     _log.exception("a callback for changes of memory files failed")
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEvent:
+class AuditEvent(Struct, frozen=True):
     """Something that was done, or was refused.
 
     ``op`` is the operation's name (``save``, ``forget``, ``evict``); ``outcome`` is ``ok``, ``refused`` or ``failed``,

@@ -8,9 +8,11 @@ could not read back: each version is decoded again before it is written. Pure fu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from operator import is_
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records.declared_metadata import decode_file
@@ -43,8 +45,7 @@ _HISTORY = b'\n"history":[\n'  # the last field
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Observed(Generic[R]):
+class Observed(Struct, Generic[R], frozen=True):
     """A record as last seen, and how it relates to the file on disk.
 
     ``by_hand``: someone edited the file; the record is the revision this makes, not yet written. ``problem``: why the
@@ -186,8 +187,7 @@ def _warning_of(seen: Observed[R]) -> str | None:
     return f"{seen.problem}; {kept}the last good version was put back"
 
 
-@dataclass(frozen=True, slots=True)
-class _Verified:
+class _Verified(Struct, frozen=True):
     """The parts of a record that were read back: its content, also as encoded, and its changes in order.
 
     They are carried from version to version and not read back again, as reading all of them for every appended line
@@ -234,13 +234,10 @@ def _unverified(record: Record) -> Record:
     carried = _carried(record.history, known.history)
     check_order(record, of=record.uid, since=max(0, carried - 1))
     fresh = tuple([change for change in record.history[carried:] if READ_BACK not in change.__dict__])
-    return successor(
-        record,
-        declared_json=record.declared_json,  # derived here, so that later versions have it
-        history=fresh,
-        history_json=b",\n".join([change.encoded for change in fresh]),
-        **_added(record, known),
-    )
+    encoded = b",\n".join([change.encoded for change in fresh])
+    derived = {"declared_json": record.declared_json, "history_json": encoded}  # the former here, for later versions
+    content, start = _added(record, known)
+    return successor(record, derived | {"content_start": start}, history=fresh, content=content)
 
 
 def _carried(history: tuple[Change, ...], known: tuple[Change, ...]) -> int:
@@ -254,12 +251,12 @@ def _carried(history: tuple[Change, ...], known: tuple[Change, ...]) -> int:
     return count
 
 
-def _added(record: Record, known: _Verified) -> dict[str, Any]:
-    """The unverified end of the content, also as encoded; empty, for all of it, unless it was only appended to."""
+def _added(record: Record, known: _Verified) -> tuple[str, bytes]:
+    """The unverified end of the content, and as it is encoded; all of it, unless it was only appended to."""
     content, start = record.content, record.content_start
     if not (start.startswith(known.content_start) and content.startswith(known.content)):
-        return {}
-    return {"content": content[len(known.content) :], "content_start": b'"' + start[len(known.content_start) :]}
+        return content, start
+    return content[len(known.content) :], b'"' + start[len(known.content_start) :]
 
 
 def _completed(data: bytes, record: Record, unread: Record) -> tuple[bytes, Sections]:

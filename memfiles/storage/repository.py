@@ -12,10 +12,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, RecordCorrupt
 from memfiles.records.entry import Entry

@@ -7,9 +7,11 @@ taken as a change of its own, through the gates that every change passes; and a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument, ReadOnly, RecordCorrupt, RevisionConflict
 from memfiles.records.entry import Entry

@@ -7,9 +7,11 @@ a folder in which no file was put since the last scan is not compared again, unl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Literal, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from memfiles.errors import RecordCorrupt
 from memfiles.records.keys import ENTRIES, entry_place
@@ -32,8 +34,7 @@ class Dirty(NamedTuple):
     since_ns: int
 
 
-@dataclass(slots=True)
-class _Compared:
+class _Compared(Struct):
     """A folder of entries as of its last scan: its modification time (ns), and the paths to push.
 
     ``is_sure``: any later change has another time. ``at``: when it was scanned (s, monotonic).

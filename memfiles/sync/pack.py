@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pydantic_core import from_json, to_json
+from msgspec.json import decode as from_json
 
 from memfiles.errors import CopyRefused, MirrorConflict, MirrorUnavailable
+from memfiles.records import to_json
 from memfiles.sync.mirror import ABSENT, Mirror, Stored, equals, in_parallel, is_key
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def decode_index(data: bytes) -> list[str]:
         raise PackDamaged(f"its index has {len(data)} bytes")
     try:
         fields = from_json(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PackDamaged(f"its index is not JSON: {error}") from None
     if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
         raise PackDamaged("its index has another format")

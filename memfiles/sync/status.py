@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, field
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct, field
+from msgspec.structs import asdict
+
 from memfiles.errors import RecordCorrupt
-from memfiles.records import LateValue
 from memfiles.records.keys import entry_place, record_path
 from memfiles.records.record import MAX_RECORD_BYTES, digest
 from memfiles.storage import atomic, quarantine
@@ -148,7 +149,7 @@ def _opened(directory: Path) -> Iterator[int | None]:
         yield descriptor
 
 
-class SyncSettings(LateValue):
+class SyncSettings(Struct, frozen=True):
     """``url`` names the mirror; ``pull_seconds`` is the time between pulls (None: no automatic pull)."""
 
     url: str = "given by the program"
@@ -157,7 +158,7 @@ class SyncSettings(LateValue):
     pull_seconds: float | None = None
 
 
-class SyncStatus(LateValue):
+class SyncStatus(Struct, frozen=True):
     """How far the mirror is behind; ``mirror`` is None if there is none.
 
     ``pending`` counts the records whose last change the mirror has not acknowledged; ``oldest_pending`` has been
@@ -181,7 +182,7 @@ class SyncStatus(LateValue):
         return {**asdict(self), "conflicts": list(self.conflicts), "shortcomings": told}
 
 
-class SyncReport(LateValue):
+class SyncReport(Struct, frozen=True):
     """The result of a pull or push: the outcome for each record by path, and the records still pending.
 
     ``equal``: nothing to do; ``pushed``: the mirror has it now; ``pulled``: the mirror's copy was taken; ``merged``:

@@ -17,9 +17,11 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.tools.results import ToolResult
 from memfiles.tools.transcripts import transcript_of
@@ -69,8 +71,7 @@ class Model(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class FlushReport:
+class FlushReport(Struct, frozen=True):
     """The outcome of one flush.
 
     ``saved``: the keys, and names of memory files. ``skipped``: why single calls were not carried out.

@@ -7,10 +7,10 @@ same definitions byte for byte, so that prompt caches keep working.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from memfiles.tools.arguments import AppendMemory, Arguments, EditMemory, ReadMemory
@@ -22,8 +22,7 @@ APPEND = "append_memory"
 EDIT = "edit_memory"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolDefinition:
+class ToolDefinition(Struct, frozen=True):
     """One tool: its name, when to use it, and the JSON schemas of its arguments and its result.
 
     ``read_only``: it changes nothing. ``destructive``: it can replace content. ``idempotent``: repeating the same call
@@ -41,8 +40,7 @@ class ToolDefinition:
     examples: tuple[dict[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ToolTemplate:
+class ToolTemplate(Struct, frozen=True):
     """One operation, whatever its tool is called. The examples that are about a file lack the ``file``."""
 
     arguments: type[Arguments]

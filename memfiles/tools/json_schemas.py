@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from memfiles.records import record
-from memfiles.records.entry_codec import entry_schemas
+from memfiles.records.entry_codec import record_schemas
 from memfiles.records.keys import NAME_PATTERN, UID_PATTERN
+from memfiles.records.record import HIDDEN
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.profiles import offered
 from memfiles.workflow.fields import AGENT_NAME_MAX, MAX_SIZE_BYTES, TOOL_NAMES
@@ -50,12 +50,10 @@ def workflow_schema() -> dict[str, Any]:
 
 def record_schema() -> dict[str, Any]:
     """The schema of a record on disk: a memory file, an entry, or the tombstone of a forgotten entry."""
-    kinds = {"File": record.record_schema(), **entry_schemas()}
-    parts: dict[str, Any] = {}
-    for name, schema in kinds.items():
-        parts |= schema.pop("$defs", {})
-        required = [field for field in schema["required"] if field not in ("format", "type")]
-        parts[name] = {**schema, "title": name, "required": ["format", "type", *required]}
+    parts, kinds = record_schemas(), ("File", "Entry", "Mark")
+    for name in kinds:
+        required = [field for field in parts[name]["required"] if field not in ("format", "type")]
+        parts[name]["required"] = ["format", "type", *required]
     parts["Entry"]["description"] = "One entry: text that an agent saved under a key."
     return _document(
         title="memfiles record",
@@ -125,14 +123,20 @@ def _plain(schema: Any) -> Any:
     plain: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _NAMED_BY_AUTHOR:
-            plain[key] = {name: _plain(below) for name, below in value.items()}
+            plain[key] = {name: _plain(below) for name, below in value.items() if not _is_hidden(below)}
         elif key == "description":
             plain[key] = " ".join(value.split("\n\n")[0].replace("``", "").split())
+        elif key == "pattern":
+            plain[key] = value.replace(r"\Z", "$")  # Python's sign for the very end
         elif key != "title" and not (key == "default" and value is None):
             plain[key] = value if key in ("default", "enum", "const", "examples") else _plain(value)
     if "patternProperties" in plain:
         plain.setdefault("additionalProperties", False)
     return plain
+
+
+def _is_hidden(schema: Any) -> bool:
+    return isinstance(schema, dict) and HIDDEN in schema
 
 
 def _older_memory() -> dict[str, Any]:

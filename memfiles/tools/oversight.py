@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, to_builtins
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.file_changes import WARN_SHARE, FileCard, share_of
@@ -33,8 +34,7 @@ _SUMMED = ("entries", "size_bytes", "expired", "retired")
 _SHOWN = {"hour": (13, ":00:00.000Z"), "day": (10, "T00:00:00.000Z")}  # how much of a time names its period
 
 
-@dataclass(frozen=True, slots=True)
-class EntryStats:
+class EntryStats(Struct, frozen=True):
     """The entries of one agent (``@workspace``: of all) at one level; sizes are UTF-8 bytes of content.
 
     ``users`` is how many users have some of them. ``share`` is how much of a budget is used where it is used most, as
@@ -51,8 +51,7 @@ class EntryStats:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """What was done in the period that begins ``at`` then; ``bytes`` is by how much the content grew."""
 
     at: str
@@ -62,8 +61,7 @@ class Activity:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(Struct, frozen=True):
     """Something for a person to look at, and what to do: it fails now (``bad``), or soon will (``warn``).
 
     ``name`` is that of the file, the agent or the mirror that it is ``about``, else "".
@@ -75,8 +73,7 @@ class Attention:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(Struct, frozen=True):
     """How much a memory holds, and what was done in it ``since`` then ("": that was not asked), as the audit has it.
 
     ``attention`` is what a person should look at, the worst first. Periods in which nothing was done are left out of
@@ -99,7 +96,8 @@ class Stats:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object with every field."""
-        return asdict(self) | {"size_bytes": self.size_bytes}
+        shown: dict[str, Any] = to_builtins(self)
+        return shown | {"size_bytes": self.size_bytes}
 
 
 def audited(

@@ -8,9 +8,9 @@ of no visible entry, means that file; what the session cannot see changes nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
+from msgspec.structs import replace
 from pydantic import BeforeValidator, Field
 
 from memfiles.errors import InvalidArgument

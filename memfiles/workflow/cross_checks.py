@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from memfiles.records.keys import case_clashes
 from memfiles.records.levels import DEFAULT_LEVELS
 from memfiles.workflow.problems import Problem, Where, is_identifier, shown
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedWorkflow:
+class ParsedWorkflow(Struct, frozen=True):
     """A document, or a part of one, in the shape of the models, and the original positions of what it holds.
 
     ``origins`` maps paths in ``document`` to paths in the original. Values below a mapped path, and unmapped values,

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSchema
 
 from memfiles.errors import InvalidArgument
+from memfiles.records import late_pattern
 from memfiles.records.keys import FILES, NAME_PATTERN, UID_PATTERN, WORKSPACE, check_name, check_uid
 from memfiles.records.record import check_text
 
@@ -28,8 +29,8 @@ MAX_SIZE_BYTES = 8 * 1024 * 1024
 
 DURATION_PATTERN = r"^[1-9][0-9]{0,8}[smhd]$"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
-_KEY = re.compile(r"env:(?![0-9A-F_]{32,}$|[A-Z0-9]{32,}$)[A-Z_][A-Z0-9_]{0,63}")  # the name of a variable, not a key
+_URL = late_pattern(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s]+")
+_KEY = late_pattern(r"env:(?![0-9A-F_]{32,}$|[A-Z0-9]{32,}$)[A-Z_][A-Z0-9_]{0,63}")  # the name of a variable, not a key
 
 
 def shape_of_directory(directory: str) -> str:

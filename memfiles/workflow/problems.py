@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Union, get_args, get_origin
 
+from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from memfiles.errors import InvalidArgument, WorkflowError
+from memfiles.records import late_pattern
 
 Where = tuple[str | int, ...]
 """The path to a value from the root of a document: mapping keys and list positions (from 0)."""
@@ -28,12 +29,11 @@ REPORTED_MAX = 100
 _GUESSED_FROM_MAX = 1000
 _LISTED_MAX = 10
 _SPELLED_MAX = 200
-_IDENTIFIER = re.compile(r"[A-Za-z0-9_@$][A-Za-z0-9_@$./:+-]{0,63}", re.ASCII)
-_PLAIN_STEP = re.compile(r"[\w@$][\w@$-]{0,63}")
+_IDENTIFIER = late_pattern(r"[A-Za-z0-9_@$][A-Za-z0-9_@$./:+-]{0,63}", re.ASCII)
+_PLAIN_STEP = late_pattern(r"[\w@$][\w@$-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One problem: its path, and a message with the remedy."""
 
     where: Where
@@ -42,7 +42,7 @@ class Problem:
     """Whether the key itself is wrong, so that its position is shown instead of its value's."""
     written: str = ""
     """The word that was written where one of ``allowed`` was expected; the nearest one is suggested."""
-    allowed: Collection[str] = field(default=(), repr=False)
+    allowed: Collection[str] = ()
 
     def sentence(self) -> str:
         """The problem in words, with the nearest allowed word if there is one."""

@@ -101,4 +101,4 @@ def test_no_expression_is_compiled_in_vain(workflow: Path) -> None:
     compiled = ours(traced(workflow, "read", "notes")["compiled"])
 
     assert [] == [name for name in compiled if name.startswith(("memfiles.secrets", "memfiles.storage"))]
-    assert len(compiled) <= 12
+    assert len(compiled) <= 16  # those of the records' fields among them

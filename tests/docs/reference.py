@@ -13,8 +13,10 @@ from importlib import import_module
 from typing import Any
 
 from click.testing import CliRunner
+from msgspec import Struct
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
+from typing_extensions import TypeIs
 
 import memfiles
 import memfiles.errors
@@ -184,7 +186,11 @@ def _class(kind: type, *, methods: bool) -> Iterator[str]:
 
 
 def _constructor_prose(kind: type) -> str:
-    documented = "__init__" in vars(kind) and not is_dataclass(kind) and kind.__name__ not in BUILT_BY_MEMFILES
+    documented = (
+        "__init__" in vars(kind)
+        and not (is_dataclass(kind) or issubclass(kind, Struct))
+        and kind.__name__ not in BUILT_BY_MEMFILES
+    )
     return "\n" + _prose(kind.__init__) if documented and kind.__init__.__doc__ else ""  # type: ignore[misc]
 
 
@@ -210,7 +216,7 @@ def _split(arguments: str) -> list[str]:
 
 
 def _signature(function: Callable[..., Any], *, bound: bool = False) -> str:
-    signature = inspect.signature(function)
+    signature = inspect.signature(function) if not _is_struct(function) else _of_struct(function)
     parameters = list(signature.parameters.values())[1 if bound else 0 :]
     shown, starred = [], False
     for parameter in parameters:
@@ -221,6 +227,25 @@ def _signature(function: Callable[..., Any], *, bound: bool = False) -> str:
     result = signature.return_annotation
     returned = "" if result is inspect.Signature.empty or inspect.isclass(function) else f" -> {_annotation(result)}"
     return f"({', '.join(shown)}){returned}"
+
+
+def _is_struct(kind: object) -> TypeIs[type[Struct]]:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def _of_struct(kind: type[Struct]) -> inspect.Signature:
+    """Its signature as it is written: ``inspect`` would need every type that only a type checker knows."""
+    hints = {
+        name: hint for each in reversed(kind.__mro__) for name, hint in vars(each).get("__annotations__", {}).items()
+    }
+    names, defaults = kind.__struct_fields__, kind.__struct_defaults__
+    given = [*[inspect.Parameter.empty] * (len(names) - len(defaults)), *defaults]
+    how = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parts = [
+        inspect.Parameter(name, how, default=default, annotation=hints[name])
+        for name, default in zip(names, given, strict=True)
+    ]
+    return inspect.Signature(parts)
 
 
 def _parameter(parameter: inspect.Parameter) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from memfiles.entries.budgets import EntrySummary
 from memfiles.records.entry import Entry, block_bytes

@@ -6,10 +6,10 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable
 from memfiles.files.manager import MemoryManager

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import MAX_TTL_SECONDS, EntryRules, later

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from pydantic_core import from_json
+from msgspec.json import decode as from_json
 
 from memfiles.errors import MemfilesError
 from memfiles.records.entry import Entry

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json
+from msgspec.json import decode as from_json
 
 from memfiles.errors import (
     BudgetExceeded,

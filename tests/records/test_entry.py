@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from memfiles.errors import RecordCorrupt
 from memfiles.records.entry import MAX_ENTRY_BYTES, Entry, Provenance, Retired

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from memfiles.records.entry import LEAST_BLOCK_BYTES, barred, block_bytes, block_of, heading_of, quoted
 from tests.support.records import many_times

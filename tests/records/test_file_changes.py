@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from memfiles.errors import EditNoMatch, EmptyText, RevisionConflict, RevisionUnknown, SizeExceeded
 from memfiles.records.file_changes import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from memfiles.errors import EditNoMatch
 from memfiles.records.file_changes import Decision, absorb, append, edit, replace_content, undo

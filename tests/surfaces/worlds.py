@@ -23,6 +23,8 @@ from shutil import rmtree
 from time import sleep, time_ns
 from typing import Any
 
+from msgspec import Struct, structs
+
 from memfiles import MemfilesError
 from memfiles.adapters.shapes.items import ItemChange, Items
 from memfiles.adapters.shapes.memory_tool import MemoryCommands
@@ -297,6 +299,8 @@ def _text(answer: Answer) -> str:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, Struct):
+        return {type(value).__name__: structs.asdict(value)}
     if is_dataclass(value) and not isinstance(value, type):
         return {type(value).__name__: asdict(value)}
     if isinstance(value, (set, frozenset)):

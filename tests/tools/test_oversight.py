@@ -93,7 +93,7 @@ def test_how_much_there_is(memory: Memory) -> None:
         ("@workspace", "LOW", 0, 1, 2, 0, 0, 0.25),
         ("desk", "HIGH", 0, 1, 900, 0, 0, 0.9),
         ("desk", "LOW", 2, 3, 15, 0, 1, 0.75),
-    ] == [tuple(getattr(each, name) for name in each.__slots__) for each in stats.entries]
+    ] == [tuple(getattr(each, name) for name in each.__struct_fields__) for each in stats.entries]
     assert [("notes", 8, 100)] == [(card.name, card.size_bytes, card.max_size_bytes) for card in stats.files]
     assert 8 + 917 == stats.size_bytes
 

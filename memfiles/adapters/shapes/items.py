@@ -13,11 +13,13 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.adapters.shapes.folder import check_level, list_entries
 from memfiles.entries.drafts import Draft
@@ -53,8 +55,7 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 _log = logging.getLogger("memfiles")
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """A stored object, in the entry ``found``; ``score`` is higher for a better match of a query."""
 
     namespace: Namespace
@@ -66,8 +67,7 @@ class Item:
     score: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ItemChange:
+class ItemChange(Struct, frozen=True):
     """A new value of an item, None to delete it; ``is_searched``: a search by words may find it.
 
     ``ttl``: the item expires so many seconds from now, or from the last read that renews it; None: as its category

@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.adapters.shapes.folder import check_level, list_entries
 from memfiles.entries.callers import own_level
@@ -35,8 +37,7 @@ _NAME_WEIGHT = 2
 _CUT = "..."
 
 
-@dataclass(frozen=True, slots=True)
-class NotebookOperation:
+class NotebookOperation(Struct, frozen=True):
     """A change with its caller's id; ``digest`` distinguishes two changes with the same id."""
 
     id: str
@@ -53,8 +54,7 @@ class NotebookOperation:
         return f"{self.digest}:{self.id}"
 
 
-@dataclass(frozen=True, slots=True)
-class NotebookText:
+class NotebookText(Struct, frozen=True):
     """A text and its revision, with the id of the operation that wrote it, if known."""
 
     content: str
@@ -62,8 +62,7 @@ class NotebookText:
     operation: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class NotebookChange:
+class NotebookChange(Struct, frozen=True):
     """The outcome of an operation: the text's revision (None: deleted), and whether the text existed before."""
 
     revision: int | None
@@ -201,8 +200,7 @@ def _outcome_in(history: tuple[Change, ...], id: str) -> NotebookChange | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class ScanLimits:
+class ScanLimits(Struct, frozen=True):
     """Limits of a scan: matches, texts to read, characters to show in all, characters to read of each text."""
 
     matches: int
@@ -211,8 +209,7 @@ class ScanLimits:
     read: int
 
 
-@dataclass(frozen=True, slots=True)
-class TextMatch:
+class TextMatch(Struct, frozen=True):
     """A text that contains a word: its key, a snippet around the first one, and the number of occurrences."""
 
     key: str
@@ -220,8 +217,7 @@ class TextMatch:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class ScanResult:
+class ScanResult(Struct, frozen=True):
     """The matches, the number of texts read, and whether a limit left anything out."""
 
     matches: list[TextMatch]

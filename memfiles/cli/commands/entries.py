@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from memfiles.cli import output
 from memfiles.cli.commands.entries_read import entries_command

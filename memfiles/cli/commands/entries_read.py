@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from memfiles.cli import output
 from memfiles.cli.commands.read import author

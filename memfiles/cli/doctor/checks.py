@@ -12,10 +12,11 @@ import stat
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from memfiles.cli import output
 from memfiles.errors import RecordCorrupt, StorageFailed
@@ -53,8 +54,7 @@ _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.ss
 _VOLATILE = {"tmpfs", "ramfs"}
 
 
-@dataclass(frozen=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True):
     """One finding: its state, and what to do if it is not ok."""
 
     state: CheckState

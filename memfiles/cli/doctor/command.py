@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import click
+from msgspec.structs import asdict
 
 from memfiles.cli import output
 from memfiles.cli.commands.sync import pending_in, unmirrored

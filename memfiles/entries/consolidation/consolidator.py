@@ -15,10 +15,12 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from memfiles.entries import decisions
 from memfiles.entries.budgets import FolderTotals, Tally, excess

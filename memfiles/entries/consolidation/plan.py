@@ -15,12 +15,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
+from msgspec import Meta, Struct, convert, to_builtins
+from msgspec.structs import replace
 
 from memfiles.entries.budgets import Tally
 from memfiles.entries.drafts import Draft
@@ -29,7 +28,7 @@ from memfiles.records.entry import GENERAL, MAX_LINKS, MAX_SOURCES, MAX_TAGS, En
 from memfiles.records.graphemes import first_bytes
 from memfiles.records.history import contents
 from memfiles.records.keys import entry_uid
-from memfiles.records.record import Revision, Timestamp
+from memfiles.records.record import Revision, Timestamp, first_problem
 
 MOST_EPISODES = 64
 """The most episodes that one note folds."""
@@ -41,30 +40,23 @@ _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 _CUT = "…"
 FOLDED = "folded "
 _SOURCES = "Sources: "
-_CONFIG = ConfigDict(strict=True, hide_input_in_errors=True, extra="forbid")
 Action = Literal["merge", "fold", "evict"]
 Labels = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True, forbid_unknown_fields=True):
     """An entry at the revision that a step was planned for."""
-
-    __pydantic_config__ = _CONFIG
 
     uid: str
     key: str
     revision: Revision
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryNote:
+class SummaryNote(Struct, frozen=True, forbid_unknown_fields=True):
     """A note that a step saves; there must be no live entry of its key. ``run`` is set if it belongs to one run alone.
 
     ``made_of`` are the ids of all entries that it sums up.
     """
-
-    __pydantic_config__ = _CONFIG
 
     key: str
     content: str
@@ -75,7 +67,7 @@ class SummaryNote:
     importance: float = 0.5
     confidence: float = 1.0
     expires_at: Timestamp | None = None
-    made_of: Annotated[tuple[EntryId, ...], Field(max_length=MAX_SOURCES)] = ()
+    made_of: Annotated[tuple[EntryId, ...], Meta(max_length=MAX_SOURCES)] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -83,8 +75,7 @@ class SummaryNote:
         return len(self.content.encode())
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
     """One step, which happens as a whole or not at all.
 
     - ``merge``: the ``survivor`` gets the ``tags`` and ``links``, its own and those of the ``retired``;
@@ -93,8 +84,6 @@ class Step:
 
     ``freed`` is by how much the visible entries become fewer and smaller.
     """
-
-    __pydantic_config__ = _CONFIG
 
     action: Action
     why: str
@@ -116,16 +105,13 @@ class Step:
         return (*self.retired, *((self.survivor,) if self.survivor else ()))
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     """The steps that bring the entries of one folder and level within their budget, in order of least destruction.
 
     ``is_enough``: whether they do.
     """
 
-    __pydantic_config__ = _CONFIG
-
-    id: Annotated[str, Field(min_length=1, max_length=64)]
+    id: Annotated[str, Meta(min_length=1, max_length=64)]
     made_at: Timestamp
     folder: str
     level: str
@@ -146,7 +132,8 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, from which ``plan_from`` makes the same plan."""
-        return asdict(self)
+        shown: dict[str, Any] = to_builtins(self)
+        return shown
 
 
 def changed_since(plan: Plan, *, revision_of: Callable[[str], int | None]) -> list[str]:
@@ -160,19 +147,12 @@ def changed_since(plan: Plan, *, revision_of: Callable[[str], int | None]) -> li
     return [*changed, *(note.key for note in notes if revision_of(plan.uid_of(note)) is not None)]
 
 
-_READER = TypeAdapter(Plan)
-
-
 def plan_from(document: object) -> Plan:
     """The plan in a JSON object; ``InvalidArgument`` names the place of the first problem."""
     try:
-        return _READER.validate_json(to_json(document))
-    except PydanticSerializationError:
-        raise InvalidArgument("invalid plan: not JSON-serialisable") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the document"
-        raise InvalidArgument(f"invalid plan: {where}: {first['msg']}") from None
+        return convert(document, Plan)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"invalid plan: {first_problem(error)}") from None
 
 
 class Summariser(Protocol):

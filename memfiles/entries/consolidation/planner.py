@@ -13,9 +13,11 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import count, groupby
 from operator import attrgetter
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.entries.budgets import ALL, Budgeted, EntrySummary, FolderTotals, Limit, Tally, excess, select, value
 from memfiles.entries.consolidation.plan import (
@@ -46,8 +48,7 @@ Admit = Callable[[SummaryNote], SummaryNote | None]
 _WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """An entry that is consolidated: its summary and its record."""
 
     summary: EntrySummary

@@ -17,9 +17,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, View, check_caller, view_of
@@ -41,8 +43,7 @@ _SHORTEST = 16  # characters of an excerpt
 Role = Literal["pinned", "included", "answer", "neighbour"]
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(Struct, frozen=True):
     """An entry in the block: why it is there, and ``shown``, which is its content or an excerpt of it.
 
     ``is_tagged``: the block shows the tags, for which there is not always room.
@@ -81,8 +82,7 @@ class Recalled:
         return line | {"truncated": True} if self.is_excerpt else line
 
 
-@dataclass(frozen=True, slots=True)
-class Recall:
+class Recall(Struct, frozen=True):
     """What memory holds about a question; ``str()`` of it is ``text``, the block for the model, "" if there is nothing.
 
     ``left_out`` is the number of entries that had no room. ``note`` says what went wrong, if anything did.

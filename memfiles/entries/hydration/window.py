@@ -11,8 +11,10 @@ The rules this file guards:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.results import Found, found_in
@@ -32,8 +34,7 @@ TextLookup = Callable[[str], Entry | None]
 """The entry of a uid, None if it is gone meanwhile. Called only for entries that may still fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hydration:
+class Hydration(Struct, frozen=True):
     """The system-prompt block with the entries, "" if none fits, and the same as values. Sizes are UTF-8 bytes."""
 
     text: str
@@ -47,8 +48,7 @@ class Hydration:
         return len(self.text.encode())
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """Why one entry is in the block or not. Sizes are UTF-8 bytes.
 
     ``needed_bytes`` is the size of its own block, ``used_bytes`` the size of the blocks before it, and ``position``

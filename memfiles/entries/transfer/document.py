@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from datetime import datetime
 from math import inf
 from typing import Any, TypeGuard
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.entry import FACETS, MAX_ALIASES, MAX_LABEL_BYTES, MAX_SOURCES, Provenance
@@ -23,16 +25,14 @@ FILE_MAX_BYTES = 8 * 1024 * 1024
 """The most bytes of a file that holds one entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Struct, frozen=True):
     """Something that was not imported: its place as ``file``, ``file:line`` or ``file:line:column``, and the reason."""
 
     where: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """One entry as the file formats know it; None is "not said". Times are ``2026-11-21T09:00:00.000Z``.
 
     ``agent`` and ``user`` say whose entry it was. ``links`` are keys, ``made_of`` and ``aliases`` are ids, and
@@ -61,7 +61,10 @@ class Document:
     made_of: tuple[str, ...] | None = None
     provenance: tuple[str, ...] | None = None
     aliases: tuple[str, ...] | None = None
-    where: str = field(default="", compare=False)
+    where: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Document) and astuple(self)[:-1] == astuple(other)[:-1]
 
     @property
     def identity(self) -> tuple[str | bool, ...]:
@@ -69,8 +72,7 @@ class Document:
         return self.key, self.level or "", self.category == "workspace", *([self.user] if self.user else [])
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(Struct, frozen=True):
     """The result of parsing a source, in the source's order."""
 
     documents: tuple[Document, ...] = ()
@@ -176,8 +178,8 @@ def _is_ids(value: object, most: int) -> bool:
     return _is_texts(value) and len(value) <= most and all(re.fullmatch(pattern, id, re.ASCII) for id in value)
 
 
-_ORIGINS = frozenset(each.name for each in fields(Provenance))
-FIELDS = tuple(each.name for each in fields(Document) if each.name not in ("content", "where"))
+_ORIGINS = frozenset(Provenance.__struct_fields__)
+FIELDS = tuple(name for name in Document.__struct_fields__ if name not in ("content", "where"))
 """The fields in the order in which they are written, those that every entry has first."""
 
 _FieldType = tuple[str, Callable[[Any], bool]]

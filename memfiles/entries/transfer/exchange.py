@@ -16,9 +16,11 @@ import errno
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict, fields, replace
 
 from memfiles.entries.callers import (
     Caller,
@@ -54,8 +56,7 @@ _SOURCE = "import"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Struct, frozen=True):
     """The result of an export; ``stale`` are files of an earlier one whose entries are gone."""
 
     count: int
@@ -67,8 +68,7 @@ class Exported:
         return {"exported": self.count, "target": self.target, "stale": list(self.stale)}
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """The result of an import, or of a trial (``dry_run``), and the skipped documents.
 
     ``owners`` says whose the entries were, such as ``agent support``, as far as the source tells; ``others`` are the

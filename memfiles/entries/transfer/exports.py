@@ -16,10 +16,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from memfiles.entries.transfer.document import Document, Parsed, Skipped, is_time, joined, key_problem, printed
 from memfiles.entries.transfer.folders import SourceFile

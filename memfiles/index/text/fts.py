@@ -23,9 +23,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
-from pydantic_core import to_json
-
 from memfiles.index.text import tokenizer
+from memfiles.records import to_json
 
 WEIGHTS = (2.0, 1.0, 1.5)  # of key, content and tags when FTS5 chooses candidates
 SMALL = 256  # entries

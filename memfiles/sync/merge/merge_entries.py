@@ -13,8 +13,10 @@ The rules this file guards:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, cast
+
+from msgspec.structs import replace
 
 from memfiles.records.entry import (
     FACETS,

@@ -8,9 +8,11 @@ the other one knows to be redacted, as does their base.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Generic, Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.records.declared_metadata import Metadata, metadata_in
 from memfiles.records.history import texts_in, without
@@ -45,8 +47,7 @@ R_co = TypeVar("R_co", covariant=True)
 _CARRIED = 50  # changes without their text: more would push the other copy's out of the history
 
 
-@dataclass(frozen=True, slots=True)
-class MergeResult(Generic[R_co]):
+class MergeResult(Struct, Generic[R_co], frozen=True):
     """The record that includes both copies, the copy that lost lines in a conflict (whole), and a note for the log.
 
     A merge was made here, and is to be stamped, if the record's revision is higher than that of both copies.
@@ -77,8 +78,7 @@ def adopt(remote: Record, *, metadata: Metadata, revision: int, at: str) -> Reco
     return extend(record, Change(revision=revision + 1, at=at, op="hydrate"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Copies:
+class _Copies(Struct, frozen=True):
     """Two copies of a record, each without the texts redacted in the other, and where they diverged.
 
     ``pieces`` are those that only one of them had.

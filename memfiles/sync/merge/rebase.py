@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from memfiles.errors import RevisionUnknown
 from memfiles.records.history import TextChange, content_at, splice_between, steps_after

@@ -7,8 +7,10 @@ in the same way for both types.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
+
+from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records.declared_metadata import decode_file

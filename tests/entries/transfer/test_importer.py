@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.callers import view_of
@@ -55,7 +55,7 @@ def known(entries: Entries, visitor: Visitor) -> dict[str, Any]:
     times = {entry.key: (entry.content, entry.created_at, entry.updated_at) for entry in found}
     return {
         "times": times,
-        **{e.key: {it.name: getattr(e, it.name) for it in fields(e) if it.name not in own} for e in found},
+        **{e.key: {name: value for name, value in asdict(e).items() if name not in own} for e in found},
     }
 
 

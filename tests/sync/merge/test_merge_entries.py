@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from memfiles.records.entry import Entry, Retired
 from memfiles.records.entry_codec import decode_entry, encode_entry

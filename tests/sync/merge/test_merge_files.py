@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from memfiles.records.declared_metadata import Metadata, metadata_in, redeclared, seed
 from memfiles.records.file_changes import Decision, append, edit, replace_content, undo

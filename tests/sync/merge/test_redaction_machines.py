@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import string
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from memfiles.errors import MemfilesError
 from memfiles.records.file_changes import absorb, append, edit, undo

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from memfiles.tools.definitions import ToolDefinition, file_tools
 from memfiles.tools.dialects import (
