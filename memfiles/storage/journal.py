@@ -29,7 +29,7 @@ from memfiles.storage.journal_frames import (
     encode_void,
     journal_header,
 )
-from memfiles.storage.locks import lock_descriptor
+from memfiles.storage.locks import forks_so_far, lock_descriptor
 
 FOLDER = ".journal"
 SUFFIX = ".journal"
@@ -79,10 +79,11 @@ class JournalFile:
     def _create(cls, directory: int, capacity: int, *, new_id: Callable[[], str], flush: bool) -> JournalFile:
         """A locked file.
 
-        A starting process may take a file that is not locked yet for a dead one's and remove it: then try again.
+        A starting process may take a file that is not locked yet for a dead one's and remove it: then try again. So if
+        there was a fork: the child has the descriptor without knowing, and would keep the lock beyond our life.
         """
         while True:
-            name = new_id() + SUFFIX
+            name, forks = new_id() + SUFFIX, forks_so_far()
             descriptor = os.open(f"{FOLDER}/{name}", _NEW, 0o600, dir_fd=directory)
             try:
                 if lock_descriptor(descriptor) and os.fstat(descriptor).st_nlink:
@@ -91,7 +92,9 @@ class JournalFile:
                     if flush:
                         sync_folder(directory, FOLDER)
                         sync_folder(directory)
-                    return cls(name, descriptor, capacity=capacity, flush=flush)
+                    if forks is not None and forks == forks_so_far():
+                        return cls(name, descriptor, capacity=capacity, flush=flush)
+                    os.unlink(f"{FOLDER}/{name}", dir_fd=directory)
             except BaseException:
                 os.close(descriptor)
                 with suppress(OSError):  # else the next start takes it for a dead process's

@@ -47,6 +47,7 @@ class _Forks:
         cls.done += 1
 
 
+forks_so_far = _Forks.so_far
 os.register_at_fork(before=_Forks.begin, after_in_parent=_Forks.end, after_in_child=_Forks.end)
 
 

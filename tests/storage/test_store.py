@@ -21,7 +21,7 @@ from memfiles.index.index import BackgroundWriter
 from memfiles.storage.atomic import Descriptor
 from memfiles.storage.events import utc_now
 from memfiles.storage.journal import Journal
-from memfiles.storage.store import Checkpointer, Store
+from memfiles.storage.store import Checkpointer, Store, needs_recovery
 from mirrors.testing.stores.place import put, read, remove
 from tests.support.another_process import another_process
 from tests.support.records import rewrite, wait_until
@@ -322,3 +322,39 @@ def test_what_a_failed_change_left_in_the_journal_is_overwritten(
     store.close()
 
     assert [] == found
+
+
+FORKS = """
+import os, sys
+from tests.support.stores import directory_store
+from mirrors.testing.stores.place import put
+
+store = directory_store(sys.argv[1])
+put(store, {"a.json": "a"})
+write = os.pwrite
+
+def fork_first(*arguments):
+    os.pwrite = write
+    child = os.fork()
+    if not child:
+        sys.stdin.read()
+        os._exit(0)
+    return write(*arguments)
+
+os.pwrite = fork_first
+put(store, {"a.json": "b", "b.json": "b"})
+print("journaled")
+input()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_while_a_journal_is_created_does_not_keep_it(tmp_path: Path) -> None:
+    """It may outlive its parent, and nobody could recover from the journal until it ends."""
+    with another_process(FORKS, tmp_path) as other:
+        assert "journaled" == other.hear()
+        os.kill(other.pid, signal.SIGKILL)
+        other.process.wait(60)
+        is_free = needs_recovery(tmp_path)
+
+    assert is_free
