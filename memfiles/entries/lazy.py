@@ -201,7 +201,8 @@ class EntryFiles:
         self._index = index
 
     def folder(self) -> Path:
-        """The folder of all entries, made if it is not there."""
+        """The folder of all entries, made if it is not there; whoever asks for it will look at all files soon."""
+        self._index.is_followed = True
         self._store.make_folders([f"{ENTRIES}/"])
         return self._store.directory / ENTRIES
 

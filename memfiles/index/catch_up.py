@@ -19,7 +19,7 @@ from memfiles.errors import LockTimeout
 from memfiles.index.change_log import HEADER_BYTES, Line
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
-from memfiles.index.record_source import Folders, RecordSource, folder_of
+from memfiles.index.record_source import Folders, Look, RecordSource, folder_of
 from memfiles.index.rows import stored
 from memfiles.index.text import fts
 from memfiles.storage.atomic import Signature
@@ -181,21 +181,21 @@ class Maintenance:
         if self.trust is Trust.UNVERIFIED:
             self._verify(self._suspect)
 
-    def verify(self, folders: Folders = None) -> list[str]:
+    def verify(self, folders: Folders, look: Look) -> list[str]:
         """Compare every file with its row, in these folders or all, and read those that differ.
 
-        Returns temp files of dead writers. Suspect folders are compared in any case.
+        ``look`` is one at these folders. Returns temp files of dead writers. Suspect folders are compared in any case.
         """
         if not self.is_fresh():
             self.apply()
         suspect = self._suspect if self.trust is Trust.UNVERIFIED else ()
         if folders is None or suspect is None:
-            self._verify(None)
+            self._verify(None, look if folders is None else None)
         else:
             if suspect:
                 self._verify(suspect)
             if remaining := set(folders).difference(suspect):
-                self._compare(remaining)
+                self._compare(remaining, look)
         found, self.left_over = list(dict.fromkeys(self.left_over)), []
         return found
 
@@ -278,19 +278,20 @@ class Maintenance:
             connection.execute("DELETE FROM meta WHERE key = 'complete'")
         return {} if is_alone else signatures, is_exact and not stale
 
-    def _verify(self, folders: Folders) -> None:
+    def _verify(self, folders: Folders, look: Look | None = None) -> None:
         """Compare these folders, which are all that are suspect."""
-        now_ns, times = time.time_ns(), folder_times(self._records.directory)
-        self._compare(folders)
+        look = look or self._records.look([])
+        self._compare(folders, look)
         if not self._records.forbidden:
             with self.transaction() as connection:
-                _note_complete(connection, times, folders=folders, now_ns=now_ns)
+                _note_complete(connection, look.times, folders=folders, now_ns=look.at_ns)
             self.trust = Trust.CURRENT
 
-    def _compare(self, folders: Folders) -> None:
+    def _compare(self, folders: Folders, look: Look) -> None:
         connection = self._connection()
         with failures():
-            if differing := list(self._records.differing(connection, self.left_over, folders=folders)):
+            found = self._records.differing(connection, self.left_over, folders=folders, looked=look.sums)
+            if differing := list(found):
                 remaining = iter(differing)
                 while paths := list(islice(remaining, _BATCH)):
                     with self.transaction() as connection:

@@ -20,7 +20,7 @@ from memfiles.errors import StorageFailed
 from memfiles.index.catch_up import IndexReplaced, Maintenance, Trust
 from memfiles.index.database import IndexUnusable, create_tables, failures, index_database
 from memfiles.index.pending_writes import MAX_FACTOR, PendingWrites
-from memfiles.index.record_source import RecordSource
+from memfiles.index.record_source import RecordSource, large_folders
 from memfiles.index.rows import PartitionKey, Row, Totals, load_sums, row_of, totals_of
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
@@ -54,6 +54,7 @@ class Index:
         self._writer = BackgroundWriter(partial(self._maintain, self._apply))
         self._turn = threading.RLock()
         self._stuck_until = 0.0
+        self.is_followed = False  # whether a thread that watches calls ``verify`` for all folders now and then
         renew_in_child(self, Index._leave_to_parent)
 
     def intend(self, paths: Sequence[str]) -> str:
@@ -94,13 +95,17 @@ class Index:
     def verify(self, folders: Iterable[str] | None = None, *, once: bool = False) -> list[str]:
         """Compare every file with its row, and read those that differ; returns temp files of dead writers.
 
-        Only files in these ``folders``, and with ``once`` only of folders that this process has not compared yet. Of
-        many folders, some at a time: in between, others may use the index.
+        Only files in these ``folders``, and with ``once`` only of folders that this process has not compared yet; large
+        ones are left to the thread that follows them, if there is one. Others may use the index while the files are
+        looked at.
         """
         self._refuse_closed()
         maintenance = self._maintenance
         if once and folders is not None:
             folders = maintenance.compared.missing(folders)
+            if folders and self.is_followed:
+                large = self.ask(partial(large_folders, folders=folders))
+                folders = [folder for folder in folders if folder not in large]
             return self._verified(folders) if folders or maintenance.left_over else []
         if folders is not None:
             return self._verified(list(folders))
@@ -108,14 +113,15 @@ class Index:
             return []
         known = self.ask(self._records.folders)
         if len(known) <= _FOLDERS_AT_ONCE:
-            return self._verified(None)
+            return self._maintain(partial(maintenance.verify, None, self._records.look(known))) or []
         starts = range(0, len(known), _FOLDERS_AT_ONCE)
         found = [path for start in starts for path in self._verified(known[start : start + _FOLDERS_AT_ONCE])]
         maintenance.compared.add()
         return found
 
-    def _verified(self, folders: list[str] | None) -> list[str]:
-        return self._maintain(partial(self._maintenance.verify, folders)) or []
+    def _verified(self, folders: list[str]) -> list[str]:
+        look = self._records.look(folders, timed=False)
+        return self._maintain(partial(self._maintenance.verify, folders, look)) or []
 
     def ask(self, work: _Work[T]) -> T:
         """Answer ``work`` from the tables, which nobody changes meanwhile; it may be called a second time."""
@@ -172,6 +178,7 @@ class Index:
         self._writer.renew()
         self._turn = threading.RLock()
         self._stuck_until = 0.0
+        self.is_followed = False  # the thread that watches is the parent's
         if self._maintenance.trust is not Trust.CLOSED:
             self._maintenance.reset()
 

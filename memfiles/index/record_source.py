@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from memfiles.errors import StorageFailed
 from memfiles.index.rows import Row, RowWriter, stored
@@ -29,7 +32,19 @@ _OF_FOLDERS = """
     WHERE scope IN (SELECT value FROM json_each(?))
 """
 _SUMS = "SELECT folder, count, hashes FROM held WHERE folder IN (SELECT value FROM json_each(?))"
+LARGE = 2048  # files: a look at so many takes 10 ms
 _log = logging.getLogger("memfiles")
+
+
+class Look(NamedTuple):
+    """What the files of some folders add up to, with the times of all folders just before, and the moment before that.
+
+    Nobody waits for a look, as it takes no lock: what changes meanwhile makes a sum that no rows have.
+    """
+
+    at_ns: int
+    times: dict[str, int]
+    sums: dict[str, FolderSum]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +96,33 @@ class RecordSource:
         known = {name for (name,) in connection.execute("SELECT folder FROM held")}
         return sorted(known | folder_times(self.directory).keys())
 
+    def look(self, folders: Iterable[str], *, timed: bool = True) -> Look:
+        """A look at every file in these folders; without the times of all folders if it is not ``timed``."""
+        at_ns, times = time.time_ns(), folder_times(self.directory) if timed else {}
+        return Look(at_ns, times, {each: folder_sum(self.directory, each) for each in folders})
+
     def differing(
-        self, connection: sqlite3.Connection, left_over: list[str], *, folders: Folders = None
+        self,
+        connection: sqlite3.Connection,
+        left_over: list[str],
+        *,
+        folders: Folders = None,
+        looked: Mapping[str, FolderSum] = MappingProxyType({}),
     ) -> Iterator[str]:
         """The records in these folders whose files and rows differ, or all (None).
 
         Temp files of dead writers are added to ``left_over``. A folder whose files add up to what its rows do needs no
-        second look. The rows of the others are read at once: in the order of their paths it would take twice as long.
+        second look, nor a first one if it was ``looked`` at. The rows of the others are read at once: in the order of
+        their paths it would take twice as long.
         """
         wanted = set(self.folders(connection) if folders is None else folders)
         noted_sums = connection.execute(_SUMS, (as_json(wanted),)).fetchall()
         sums = {name: FolderSum(count, hashes) for name, count, hashes in noted_sums}
-        doubted = {each for each in wanted if folder_sum(self.directory, each) != sums.get(each, FolderSum())}
+        doubted = {
+            each
+            for each in wanted
+            if (looked.get(each) or folder_sum(self.directory, each)) != sums.get(each, FolderSum())
+        }
         if not doubted:
             return
         is_all = folders is None and doubted == wanted
@@ -104,6 +134,12 @@ class RecordSource:
                 if noted != found and (noted is not None or entry_place(path) is not None):
                     yield path
         yield from known
+
+
+def large_folders(connection: sqlite3.Connection, folders: Collection[str]) -> set[str]:
+    """Those of these folders with so many files that a look at each of them would be felt."""
+    statement = f"SELECT folder FROM held WHERE folder IN (SELECT value FROM json_each(?)) AND count > {LARGE}"
+    return {name for (name,) in connection.execute(statement, (as_json(folders),))}
 
 
 def folder_of(path: str) -> str:

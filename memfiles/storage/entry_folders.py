@@ -69,11 +69,12 @@ def folder_sum(directory: int, folder: str) -> FolderSum:
     """The sum of the files in a folder of entries; a temp file makes it one that no rows have."""
     count = hashes = 0
     for each in _listed(directory, f"{ENTRIES}/{folder}"):
-        with suppress(FileNotFoundError):
+        try:
             status = each.stat(follow_symlinks=False)
-            count += 1
-            found = status.st_ino & MASK, status.st_size & MASK, status.st_mtime_ns & MASK
-            hashes += file_hash(each.name, found)
+        except FileNotFoundError:
+            continue
+        count += 1
+        hashes += file_hash(each.name, (status.st_ino & MASK, status.st_size & MASK, status.st_mtime_ns & MASK))
     return FolderSum(count, hashes & MASK)
 
 

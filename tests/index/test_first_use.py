@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from memfiles.index.record_source import LARGE
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.keys import temp_path, user_hash
 from memfiles.storage import atomic
-from tests.index.indexed import Memory
+from tests.index.indexed import Memory, many
 from tests.support.saved import resaved, saved
 
 LATER = "2026-11-21T10:00:00.000Z"
@@ -101,6 +106,70 @@ def test_a_look_at_all_files_finds_every_edit(memory: Memory) -> None:
     memory.index.verify([_entry(1).folder], once=True)
 
     assert sorted(f"red {user}" for user in range(0, USERS, 7)) == sorted(found) == sorted(_new_texts(memory))
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Memory:
+    """A directory with a folder of more files than a question waits for, closed."""
+    memory = Memory(tmp_path_factory.mktemp("large") / "memory")
+    memory.save(*many(LARGE + 1))
+    memory.keys()
+    memory.close()
+    return memory
+
+
+def test_no_question_waits_for_a_look_at_each_of_very_many_files_if_they_are_watched(large: Memory) -> None:
+    """The thread that watches them finds what was edited in place; without one, the first question does."""
+    first, edited = saved("key-000000", "content number 0"), []
+    for is_watched in (True, False):
+        again = Memory(large.directory)
+        again.index.is_followed = is_watched
+        changed = resaved(first, f"edited while watched: {is_watched}", at=LATER)
+        with open(again.directory / changed.path, "r+b") as file:
+            file.write(encode_entry(changed))
+            file.truncate()
+        for look in (lambda index: index.verify([first.folder], once=True), lambda index: index.verify()):
+            look(again.index)
+            edited.append(f"key-000000\n{changed.content}" in again.texts())
+        again.close()
+
+    assert [False, True, True, True] == edited
+
+
+def test_the_first_use_of_a_few_files_compares_them_even_if_they_are_watched(memory: Memory) -> None:
+    """That takes no time, so the first answer misses no edit."""
+    memory.index.is_followed = True
+    _edit_in_place(memory, 1, "red")
+    memory.index.verify([_entry(1).folder], once=True)
+
+    assert ["red"] == _new_texts(memory)
+
+
+def test_nobody_waits_while_the_files_are_looked_at(memory: Memory) -> None:
+    """A look at 100,000 files takes half a second; the thread that watches them does so every 30 seconds."""
+    memory.keys()
+    answered: list[list[str]] = []
+    with ThreadPoolExecutor() as others, _each_look(lambda: answered.append(others.submit(memory.keys).result(10))):
+        memory.index.verify([_entry(1).folder])
+
+    assert [["color"] * USERS] == answered
+
+
+_on_look: list[Callable[[], None]] = []
+
+
+@contextmanager
+def _each_look(act: Callable[[], None]) -> Iterator[None]:
+    """Call ``act`` before a folder is listed by this thread; auditing hooks stay for good, so there is one."""
+    if not _on_look:
+        sys.addaudithook(lambda event, _: _on_look[-1]() if event == "os.scandir" else None)
+        _on_look.append(lambda: None)
+    thread = threading.get_ident()
+    _on_look.append(lambda: act() if threading.get_ident() == thread else None)
+    try:
+        yield
+    finally:
+        _on_look.pop()
 
 
 def test_the_totals_of_more_partitions_than_are_remembered_stay_right(tmp_path: Path) -> None:
