@@ -25,7 +25,7 @@ from memfiles.entries.consolidation.planner import Member, Planning
 from memfiles.entries.decisions import RecordsByPath, WorkingCopy
 from memfiles.entries.reader import EntryDatabase, summary_of
 from memfiles.errors import BudgetExceeded, MemfilesError
-from memfiles.index import groups, queries
+from memfiles.index import groups
 from memfiles.index.groups import Alike
 from memfiles.index.rows import Row, alike, row_of
 from memfiles.records.entry import EPISODE, Entry, Provenance
@@ -211,8 +211,7 @@ class _Remedying:
 
         def choose(connection: sqlite3.Connection) -> tuple[tuple[EntrySummary, ...], dict[Budgeted, Tally]]:
             found = [
-                summary_of(row)
-                for row in queries.expired(connection, place, now=now, among=self._writable, limit=_MANY)
+                summary_of(row) for row in groups.expired(connection, place, now=now, among=self._writable, limit=_MANY)
             ]
             return budgets.select(lambda scope: filter(scope.holds, found), self._over, spared=self._excess.saved)
 

@@ -27,7 +27,7 @@ from memfiles.entries.drafts import HOUR_SECONDS, LAST_MOMENT, later
 from memfiles.entries.forget import Forgetter
 from memfiles.entries.reader import EntryDatabase
 from memfiles.errors import MemfilesError
-from memfiles.index import database, queries
+from memfiles.index import database, groups
 from memfiles.records.entry import Entry
 from memfiles.records.keys import check_switch, id_path
 from memfiles.records.marks import EntryRecord, Mark, erased
@@ -201,7 +201,7 @@ class Purger(Struct):
             return
         self.db.index.catch_up()
         limit = min(found - most, _AT_ONCE)
-        rows = self.db.index.ask(lambda connection: queries.retired(connection, partition, limit=limit, among=among))
+        rows = self.db.index.ask(lambda connection: groups.retired(connection, partition, limit=limit, among=among))
         stamp = Stamp(self.db.now(), caller.actor(None))
         revisions = {row.path: row.revision for row in rows}
         self._clear(revisions, lambda entry: stamp if entry.retired and counts(entry.category) else None)

@@ -183,18 +183,32 @@ class _Search:
     grouped: bool
 
 
-@dataclass(frozen=True, slots=True)
 class Answers:
-    """The records that a search found, best first. ``meaning``: whether the semantic leg took part."""
+    """What a search found: its ``hits``, best first, of which each record is read when it is asked for.
 
-    query: str
-    found: Sequence[tuple[Entry, Hit]]
-    meaning: bool
+    ``meaning``: whether the semantic leg took part. ``are_late``: a record had changed before it was read.
+    """
 
-    @property
-    def results(self) -> Results:
-        """They as a session gets them."""
-        matches = (Match(found_in(entry), hit.score, hit.legs, hit.snippet) for entry, hit in self.found)
+    def __init__(
+        self, query: str, hits: Sequence[Hit], *, meaning: bool, read: Callable[[str, int], Entry | None]
+    ) -> None:
+        self.query, self.hits, self.meaning = query, hits, meaning
+        self._read = read
+        self.are_late = False
+
+    def entry(self, hit: Hit) -> Entry | None:
+        """The record of a hit; None if it has changed since the search."""
+        entry = self._read(hit.path, hit.revision)
+        self.are_late |= entry is None
+        return entry
+
+    def found(self) -> list[tuple[Entry, Hit]]:
+        """The records of all hits, best first."""
+        return [(entry, hit) for hit in self.hits if (entry := self.entry(hit)) is not None]
+
+    def results(self, found: Sequence[tuple[Entry, Hit]]) -> Results:
+        """What was found as a session gets it."""
+        matches = (Match(found_in(entry), hit.score, hit.legs, hit.snippet) for entry, hit in found)
         return Results(self.query, tuple(matches), meaning=self.meaning)
 
 
@@ -226,21 +240,27 @@ class EntryReader:
     ) -> Results:
         """The visible entries that answer ``query``, best first; errors as of ``Entries.search``."""
         most = DEFAULT_RESULTS if max_results is None else max_results
-        answers = self.answers(caller, query, max_results=most, filters=filters, associate=associate)
-        self.count_reads(caller, [entry for entry, _ in answers.found])
-        return answers.results
+        answers, found = self.answered(
+            caller, query, Answers.found, max_results=most, filters=filters, associate=associate
+        )
+        self.count_reads(caller, [entry for entry, _ in found])
+        return answers.results(found)
 
-    def answers(
+    def answered(
         self,
         caller: Caller,
         query: str,
+        use: Callable[[Answers], T],
         *,
         max_results: int,
         filters: Filters = NO_FILTERS,
         associate: bool = True,
         grouped: bool = False,
-    ) -> Answers:
-        """As ``search``, with the records, and without counting the reads; for ``grouped`` see ``search.arranged``."""
+    ) -> tuple[Answers, T]:
+        """The answers of a ``search``, and what is made of them; reads are not counted.
+
+        ``use`` is called again if a record changed under the search. For ``grouped`` see ``search.arranged``.
+        """
         query = as_text(query, "the query")
         check_whole(max_results, what="max_results", least=1, most=MAX_RESULTS)
         check_switch(associate, what="associate")
@@ -254,11 +274,11 @@ class EntryReader:
             except ModelUnavailable:  # an entry arrived in between that cannot be embedded
                 question = None
                 hits = self._hits(asked, question)
-            found = [self._read(hit.path, hit.revision) for hit in hits]
-            if all(found):
+            answers = Answers(query, hits, meaning=question is not None, read=self._read)
+            made = use(answers)
+            if not answers.are_late:
                 break
-        read = [(entry, hit) for entry, hit in zip(found, hits, strict=True) if entry is not None]
-        return Answers(query, read, meaning=question is not None)
+        return answers, made
 
     def page(self, caller: Caller, *, limit: int, **given: object) -> Page:
         """The visible entries of a list, ``limit`` at a time; ``given`` are the arguments of ``listing``."""

@@ -1,4 +1,4 @@
-"""What may go of a partition: groups of live entries that may become one (see ``rows.alike``), and those worth least.
+"""What may go of a partition: groups that may become one entry (see ``rows.alike``), and those worth least or over.
 
 The rule this file guards: what it costs to find them does not grow with the number of entries.
 """
@@ -11,10 +11,13 @@ from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
+from memfiles.index import queries
 from memfiles.index.queries import PART
 from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
 from memfiles.index.text.fts import as_json
 from memfiles.records.entry import EPISODE
+
+_AMONG = "(?4 IS NULL OR e.category IN (SELECT value FROM json_each(?4)))"
 
 
 class Alike(NamedTuple):
@@ -110,3 +113,31 @@ def sorts(
     """
     found = connection.execute(statement, (*place, category, kind)).fetchall()
     return found if among is None else [sort for sort in found if sort[1] in among]
+
+
+def expired(
+    connection: sqlite3.Connection, place: PartitionKey, *, now: str, limit: int, among: Collection[str] | None = None
+) -> list[Row]:
+    """Live entries that have expired, the earliest first; ``among``: only those of these categories."""
+    statement = f"""
+        {queries.select("entry_by_expiry")}
+        WHERE e.part = ({PART}) AND e.state = 'live' AND {_AMONG} AND e.expires_at <= ?
+        ORDER BY e.expires_at LIMIT ?
+    """
+    return queries.rows(connection, statement, (*place, _names(among), now, limit))
+
+
+def retired(
+    connection: sqlite3.Connection, place: PartitionKey, *, limit: int, among: Collection[str] | None = None
+) -> list[Row]:
+    """Deleted and evicted entries, the earliest first; ``among``: only those of these categories."""
+    statement = f"""
+        {queries.select("entry_by_retirement")}
+        WHERE e.part = ({PART}) AND e.state IN ('deleted', 'evicted') AND {_AMONG}
+        ORDER BY e.retired_at LIMIT ?
+    """
+    return queries.rows(connection, statement, (*place, _names(among), limit))
+
+
+def _names(among: Collection[str] | None) -> str | None:
+    return None if among is None else as_json(sorted(among))

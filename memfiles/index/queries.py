@@ -9,6 +9,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from heapq import merge
+from math import isqrt
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -16,7 +18,7 @@ from msgspec import Struct, field
 from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
 from memfiles.index.text import fts
 from memfiles.index.text.fts import as_json
-from memfiles.records.keys import IDS
+from memfiles.records.keys import IDS, RECORD_SUFFIX
 
 _LIVE = "e.state = 'live' AND (e.expires_at IS NULL OR e.expires_at > :now)"
 _UNSHADOWED = """
@@ -39,18 +41,19 @@ _OF_IDS = """
     WHERE i.aliases <> '[]' AND a.value IN (SELECT value FROM json_each(:ids))
 """
 PART = "SELECT id FROM part WHERE scope = ? AND level = ? AND run = ?"
-_AMONG = "(?4 IS NULL OR e.category IN (SELECT value FROM json_each(?4)))"
 _SIZES = """
     SELECT part, sum(count) FROM total WHERE part IN (SELECT value FROM json_each(?)) AND state = 'live' GROUP BY part
 """
 _BEYOND = "\U0010ffff" * 64  # sorts after any rest of a key
-_BATCH = 64  # rows
-_FEW = 1024  # rows, which are sorted faster than found among all
+_BATCH = 128  # rows
+_FEW = 1024  # rows, which are fetched and sorted faster than found among very many
+_PASSED = 8  # rows of an index that are passed in the time in which one is fetched and sorted
 _ANY_SIZE = 2**62
-_FITTING = f"""
+_LIVE_ENTRIES = "SELECT sum(count) FROM total WHERE part = :part AND state = 'live'"
+_FITTING = """
     SELECT count(*) FROM (
         SELECT 1 FROM entry INDEXED BY entry_by_block
-        WHERE part = :part AND kept = :kept AND block <= :room AND state = 'live' LIMIT {_FEW + 1}
+        WHERE part = :part AND kept = :kept AND block <= :room AND state = 'live' LIMIT :few + 1
     )
 """
 
@@ -79,6 +82,36 @@ class PagePlace(NamedTuple):
     key: str
     updated_at: str
     ordinal: int
+
+
+class Offer(NamedTuple):
+    """A live entry as a prompt chooses among them, as an ``EntrySummary``. ``is_held``: pinned or core."""
+
+    path: str
+    key: str
+    level: str
+    is_held: bool
+    updated_at: str
+    ordinal: int
+    expires_at: str | None
+    block_bytes: int
+
+    @property
+    def uid(self) -> str:
+        """The uid of its record."""
+        return self.path[self.path.rindex("/") + 1 : -len(RECORD_SUFFIX)]
+
+    @property
+    def turn(self) -> tuple[bool, str, int, str]:
+        """Its place in the display order: the highest comes first."""
+        return self.is_held, self.updated_at, self.ordinal, self.key
+
+    def is_usable(self, now: str) -> bool:
+        """Whether it has not expired."""
+        return self.expires_at is None or self.expires_at > now
+
+
+_offered_at = itemgetter(*(Offer._fields.index(name) for name in ("updated_at", "ordinal", "key")))
 
 
 def place_of(row: Row) -> PagePlace:
@@ -154,13 +187,13 @@ def page(
     found: list[Row] = []
     for place, part in enumerate(parts):
         statement = f"""
-            {_select("entry_by_key")}
+            {select("entry_by_key")}
             WHERE e.part = :part AND e.key > :after AND e.key >= :prefix AND e.key < :beyond AND {_LIVE} AND {condition}
               AND {_UNSHADOWED if place else "1"}
             ORDER BY e.key LIMIT :limit
         """
         bound = {**values, "part": part, "before": as_json(parts[:place])}
-        found += _rows(connection, statement, bound)
+        found += rows(connection, statement, bound)
     return sorted(found, key=lambda row: row.key)[:limit]
 
 
@@ -179,13 +212,13 @@ def latest(
     found: list[Row] = []
     for place, part in enumerate(parts):
         statement = f"""
-            {_select("entry_by_time")}
+            {select("entry_by_time")}
             WHERE e.part = :part AND e.kept = :kept AND {_LIVE} AND {condition} AND {_UNSHADOWED if place else "1"}
               AND (e.updated_at, e.ordinal, e.key) < (:updated_at, :ordinal, :key) AND e.updated_at >= :since
             ORDER BY e.updated_at DESC, e.ordinal DESC, e.key DESC LIMIT :limit
         """
         values |= {"part": part, "before": as_json(parts[:place])}
-        found += (row for kept in (True, False) for row in _rows(connection, statement, values | {"kept": kept}))
+        found += (row for kept in (True, False) for row in rows(connection, statement, values | {"kept": kept}))
     return sorted(found, key=lambda row: (row.updated_at, row.provenance.ordinal, row.key), reverse=True)[:limit]
 
 
@@ -196,8 +229,8 @@ def recent(
     now: str,
     pinned: bool | None = None,
     room: Callable[[], int] | None = None,
-) -> Iterator[Row]:
-    """The rows, newest content first; ``pinned`` selects pinned and core entries (True) or the others (False).
+) -> Iterator[Offer]:
+    """The entries, newest content first; ``pinned`` selects pinned and core entries (True) or the others (False).
 
     ``room`` is asked before each batch for the largest block that is wanted.
     """
@@ -207,57 +240,47 @@ def recent(
         for place, part in enumerate(parts)
         for kept in wanted
     ]
-    return merge(*streams, key=lambda row: (row.updated_at, row.provenance.ordinal, row.key), reverse=True)
+    return streams[0] if len(streams) == 1 else merge(*streams, key=_offered_at, reverse=True)
 
 
 def _stream(
     connection: sqlite3.Connection, wanted: Mapping[str, object], room: Callable[[], int] | None
-) -> Iterator[Row]:
-    """The rows of one partition, newest first, in batches, so that no statement stays open meanwhile.
-
-    The index by block finds the newest of few that fit, the one by time the newest of many.
-    """
+) -> Iterator[Offer]:
+    """The entries of one partition, newest first, in batches, so that no statement stays open meanwhile."""
     values = {**wanted, "at": "~", "ordinal": 0, "key": "", "room": _ANY_SIZE}
+    unshadowed = "1" if wanted["before"] == "[]" else _UNSHADOWED
     while True:
-        index = "entry_by_time"
+        index: str | None = "entry_by_time"
         if room is not None:
             values["room"] = min(room(), _ANY_SIZE)
-            index = "entry_by_time" if connection.execute(_FITTING, values).fetchone()[0] > _FEW else "entry_by_block"
+            index = _index_of_fitting(connection, values)
+        if index is None:
+            return
         statement = f"""
-            {_select(index)}
+            SELECT e.path, e.key, (SELECT level FROM part WHERE id = :part), e.kept, e.updated_at, e.ordinal,
+                e.expires_at, e.block FROM entry AS e INDEXED BY {index}
             WHERE e.part = :part AND e.kept = :kept AND e.block <= :room AND {_LIVE}
-              AND {_UNSHADOWED} AND (e.updated_at, e.ordinal, e.key) < (:at, :ordinal, :key)
+              AND {unshadowed} AND (e.updated_at, e.ordinal, e.key) < (:at, :ordinal, :key)
             ORDER BY e.updated_at DESC, e.ordinal DESC, e.key DESC LIMIT {_BATCH}
         """
-        found = _rows(connection, statement, values)
-        yield from found
+        found = connection.execute(statement, values).fetchall()
+        yield from map(Offer._make, found)
         if len(found) < _BATCH:
             return
-        values |= {"at": found[-1].updated_at, "ordinal": found[-1].provenance.ordinal, "key": found[-1].key}
+        values["at"], values["ordinal"], values["key"] = _offered_at(found[-1])
 
 
-def expired(
-    connection: sqlite3.Connection, place: PartitionKey, *, now: str, limit: int, among: Collection[str] | None = None
-) -> list[Row]:
-    """Live entries that have expired, the earliest first; ``among``: only those of these categories."""
-    statement = f"""
-        {_select("entry_by_expiry")}
-        WHERE e.part = ({PART}) AND e.state = 'live' AND {_AMONG} AND e.expires_at <= ?
-        ORDER BY e.expires_at LIMIT ?
+def _index_of_fitting(connection: sqlite3.Connection, values: Mapping[str, object]) -> str | None:
+    """The index that finds a batch of the newest entries that fit soonest; None if none fits.
+
+    It is the one by time if, to find a batch, it passes fewer rows than all that fit are worth.
     """
-    return _rows(connection, statement, (*place, _names(among), now, limit))
-
-
-def retired(
-    connection: sqlite3.Connection, place: PartitionKey, *, limit: int, among: Collection[str] | None = None
-) -> list[Row]:
-    """Deleted and evicted entries, the earliest first; ``among``: only those of these categories."""
-    statement = f"""
-        {_select("entry_by_retirement")}
-        WHERE e.part = ({PART}) AND e.state IN ('deleted', 'evicted') AND {_AMONG}
-        ORDER BY e.retired_at LIMIT ?
-    """
-    return _rows(connection, statement, (*place, _names(among), limit))
+    (entries,) = connection.execute(_LIVE_ENTRIES, values).fetchone()
+    few = min(_FEW, isqrt(_BATCH * (entries or 0) // _PASSED))
+    (fitting,) = connection.execute(_FITTING, {**values, "few": few}).fetchone()
+    if not fitting:
+        return None
+    return "entry_by_time" if fitting > few else "entry_by_block"
 
 
 def gone(
@@ -276,8 +299,8 @@ def gone(
     found: list[Row] = []
     for part in parts:
         for (index, condition), at in zip(ways, ("retired_at", "expires_at"), strict=True):
-            statement = f"{_select(index)} WHERE e.part = :part AND {condition} ORDER BY e.{at} DESC LIMIT :limit"
-            found += _rows(connection, statement, {**values, "part": part})
+            statement = f"{select(index)} WHERE e.part = :part AND {condition} ORDER BY e.{at} DESC LIMIT :limit"
+            found += rows(connection, statement, {**values, "part": part})
     return sorted(found, key=lambda row: (row.retired_at or row.expires_at or "", row.path), reverse=True)[:limit]
 
 
@@ -299,10 +322,10 @@ def matching(connection: sqlite3.Connection, parts: Sequence[int], filters: Filt
     """The rows in these partitions that pass the filters, in any state but forgotten, by key."""
     condition, values = _filtered(filters)
     statement = f"""
-        {_select()} WHERE e.part IN (SELECT value FROM json_each(:parts)) AND e.state <> 'forgotten' AND {condition}
+        {select()} WHERE e.part IN (SELECT value FROM json_each(:parts)) AND e.state <> 'forgotten' AND {condition}
         ORDER BY e.key, e.path
     """
-    return _rows(connection, statement, values | {"parts": as_json(parts)})
+    return rows(connection, statement, values | {"parts": as_json(parts)})
 
 
 def of_ids(connection: sqlite3.Connection, ids: Collection[str]) -> list[str]:
@@ -313,21 +336,21 @@ def of_ids(connection: sqlite3.Connection, ids: Collection[str]) -> list[str]:
 
 def all_made_of_others(connection: sqlite3.Connection) -> list[Row]:
     """The rows of entries made from others, of all agents and users."""
-    return _rows(connection, f"{_select('entry_by_sources')} WHERE e.sources <> '[]' AND e.state <> 'forgotten'", ())
+    return rows(connection, f"{select('entry_by_sources')} WHERE e.sources <> '[]' AND e.state <> 'forgotten'", ())
 
 
 def made_of_others(connection: sqlite3.Connection, parts: Sequence[int], *, prefix: str) -> list[Row]:
     """The rows of entries made from others, and of notes whose keys have that ``prefix``."""
     exists = "e.part = :part AND e.state <> 'forgotten' AND"
     ways = (
-        (_select("entry_by_sources"), "e.sources <> '[]'"),
-        (_select(), "e.key >= :prefix AND e.key < :beyond AND e.kind = 'note'"),
+        (select("entry_by_sources"), "e.sources <> '[]'"),
+        (select(), "e.key >= :prefix AND e.key < :beyond AND e.kind = 'note'"),
     )
     found: dict[str, Row] = {}
     for part in parts:
         values = {"part": part, "prefix": prefix, "beyond": f"{prefix}{_BEYOND}"}
-        for select, condition in ways:
-            for row in _rows(connection, f"{select} WHERE {exists} {condition}", values):
+        for selected, condition in ways:
+            for row in rows(connection, f"{selected} WHERE {exists} {condition}", values):
                 found[row.path] = row
     return list(found.values())
 
@@ -382,14 +405,11 @@ def _filtered(filters: Filters) -> tuple[str, dict[str, Any]]:
     return " AND ".join(conditions), values
 
 
-def _names(among: Collection[str] | None) -> str | None:
-    return None if among is None else as_json(sorted(among))
-
-
-def _select(index: str = "") -> str:
+def select(index: str = "") -> str:
     """The beginning of a statement that selects rows, in the order of one index or of none."""
     return f"SELECT {SELECTED} FROM entry AS e {index and f'INDEXED BY {index}'} JOIN part AS p ON p.id = e.part"
 
 
-def _rows(connection: sqlite3.Connection, statement: str, values: Mapping[str, object] | Sequence[object]) -> list[Row]:
+def rows(connection: sqlite3.Connection, statement: str, values: Mapping[str, object] | Sequence[object]) -> list[Row]:
+    """The rows that a statement of ``select`` finds."""
     return [row_from(found) for found in connection.execute(statement, values)]

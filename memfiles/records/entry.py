@@ -373,7 +373,7 @@ def heading_of(entry: Entry, tags: Sequence[str] = (), facts: Iterable[str] = ()
 
 def quoted(text: str) -> str:
     r"""``text`` as a JSON string, which can be read back; ``<`` and invisible characters become ``\uXXXX``."""
-    if text.isascii() and text.isprintable() and not any(character in text for character in '"\\<'):
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text and "<" not in text:
         return f'"{text}"'
     written = json.dumps(text, ensure_ascii=False)
     if written.isprintable() and "<" not in written:

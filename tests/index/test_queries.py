@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -283,8 +284,8 @@ def test_expired_and_retired_ones_are_listed_earliest_first(memory: Memory) -> N
             saved("e", retired=Retired("evicted", TIMES[0])),
         ],
     )
-    expired = memory.index.ask(lambda connection: reading.expired(connection, SUPPORT, now=NOW, limit=9))
-    retired = memory.index.ask(lambda connection: reading.retired(connection, SUPPORT, limit=9))
+    expired = memory.index.ask(lambda connection: groups.expired(connection, SUPPORT, now=NOW, limit=9))
+    retired = memory.index.ask(lambda connection: groups.retired(connection, SUPPORT, limit=9))
 
     assert (["b", "a"], ["e", "d"]) == ([row.key for row in expired], [row.key for row in retired])
 
@@ -309,7 +310,7 @@ QUESTIONS: dict[str, Callable[[sqlite3.Connection, list[int]], object]] = {
     "least worthy among": lambda connection, parts: groups.least_worthy(
         connection, SUPPORT, limit=5, among={"general", "core"}
     ),
-    "expired": lambda connection, parts: reading.expired(connection, SUPPORT, now=NOW, limit=5),
+    "expired": lambda connection, parts: groups.expired(connection, SUPPORT, now=NOW, limit=5),
 }
 
 
@@ -325,6 +326,25 @@ def test_no_answer_costs_more_with_more_entries(tmp_path: Path) -> None:
     memory.close()
 
     assert {} == {name: (few, steps[1500][name]) for name, few in steps[300].items() if steps[1500][name] > few + 50}
+
+
+def test_the_newest_of_many_that_fit_are_found_without_sorting_all_that_do(tmp_path: Path) -> None:
+    """A prompt shows the newest hundred: with 1,000 entries it took longer than with 100,000, as all were sorted."""
+    memory = Memory(tmp_path / "memory")
+    memory.save(*many(600))
+    asked: list[str] = []
+
+    def newest(connection: sqlite3.Connection, parts: list[int]) -> list[str]:
+        connection.set_trace_callback(asked.append)
+        found = [each.path for each in islice(reading.recent(connection, parts, now=NOW, room=lambda: 10**6), 100)]
+        connection.set_trace_callback(None)
+        return [*found, *(row[3] for each in asked for row in connection.execute(f"EXPLAIN QUERY PLAN {each}"))]
+
+    plan = _ask(memory, newest)[100:]
+    memory.close()
+
+    assert any("entry_by_time" in step for step in plan)
+    assert [] == [step for step in plan if "TEMP B-TREE" in step or step.startswith("SCAN e")]
 
 
 def _steps(memory: Memory, question: Callable[[sqlite3.Connection, list[int]], object]) -> int:

@@ -23,14 +23,13 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, View, check_caller, view_of
 from memfiles.entries.hydration import window
 from memfiles.entries.hydration.window import HOW_TO, Explanation, Hydration, TextLookup, Window
-from memfiles.entries.reader import MAX_RESULTS, EntryDatabase, EntryReader, shown_at, summary_of
+from memfiles.entries.reader import MAX_RESULTS, Answers, EntryDatabase, EntryReader, shown_at, summary_of
 from memfiles.entries.results import SHOWN_BYTES, Match, Results, found_in
 from memfiles.index import queries
-from memfiles.index.queries import Filters
+from memfiles.index.queries import Filters, Offer
 from memfiles.index.rows import row_of
 from memfiles.index.search.search import Hit, arranged, snippet
 from memfiles.records.entry import CORE, LEAST_BLOCK_BYTES, RECALL_BYTES, Entry, Scope, barred, heading_of, quoted
@@ -40,6 +39,10 @@ from memfiles.records.keys import WORKSPACE, check_key, check_whole, listed
 LEAST_SEARCH_BYTES = 512  # the frame of a result, with a note and a part of the question
 HEAD: Final = f"## Recalled memory\nWhat memory holds about the question at hand. {HOW_TO}"
 _SHORTEST = 16  # characters of an excerpt
+_LEAST_BYTES = LEAST_BLOCK_BYTES - len("kL") + len(", scope run\n")  # of an entry in the block, besides what follows
+_AUTHOR_BYTES = len(', saved by ""')
+_CUT_BYTES = len(", an excerpt of 1 bytes")
+_DROPPED_BYTES = len("\r\n|")  # a line end at the end of a text, and the first bar, which ``LEAST_BLOCK_BYTES`` has
 Role = Literal["pinned", "included", "answer", "neighbour"]
 
 
@@ -129,26 +132,39 @@ def recall(
     """What the caller's memory holds about ``query``; see ``Entries.recall``."""
     check_whole(budget_bytes, what="budget_bytes", least=0)
     keys = dict.fromkeys(check_key(key) for key in listed(include, "include"))
-    answers = reader.answers(caller, query, max_results=MAX_RESULTS, grouped=True)
     view = view_of(caller, db.rules.levels)
-    included = [entry for key in keys if (entry := _visible(db, view, key)) is not None]
-    pinned = list(_pinned(db, view, most=budget_bytes // LEAST_BLOCK_BYTES))
+
+    def chosen(answers: Answers) -> Chosen:
+        included = [entry for key in keys if (entry := _visible(db, view, key)) is not None]
+        pinned = list(_pinned(db, view, most=budget_bytes // LEAST_BLOCK_BYTES))
+        return _chosen(budget_bytes, included, pinned, answers)
+
+    answers, (block, included, left_out) = reader.answered(caller, query, chosen, max_results=MAX_RESULTS, grouped=True)
+    found = {hit.path for hit in answers.hits}
+    reader.count_reads(caller, [each.entry for path, each in block.taken.items() if path in found])
+    shown = _in_order(block.taken, included, answers.hits)
+    text = "\n".join([HEAD, *(block.blocks[each.entry.path] for each in shown)]) if shown else ""
+    return Recall(answers.query, text, shown, budget_bytes, left_out, Results(answers.query, ()).note)
+
+
+def _chosen(budget_bytes: int, included: list[Entry], pinned: list[Entry], answers: Answers) -> Chosen:
+    """What is taken, what was included, and the number of entries that had no room; of those, few are read."""
     block = _Block(budget_bytes)
     for entry in included:
         block.take(entry, "included")
     spare = block.left // 2
     for entry in pinned:
         block.take(entry, "pinned", spare=0 if entry is pinned[0] else spare, may_cut=False)
-    for entry, hit in answers.found:
-        role: Role = "neighbour" if hit.legs == ("association",) else "answer"
-        block.take(entry, role, hit=hit)
+    offered = {entry.path for entry in (*included, *pinned)}
+    for hit in answers.hits:
+        if block.may_hold(hit):
+            if (found := answers.entry(hit)) is None:
+                continue
+            block.take(found, "neighbour" if hit.legs == ("association",) else "answer", hit=hit)
+        offered.add(hit.path)
     for entry in pinned:
         block.take(entry, "pinned")
-    offered = {entry.path for entry in (*included, *pinned, *(entry for entry, _ in answers.found))}
-    reader.count_reads(caller, [entry for entry, _ in answers.found if entry.path in block.taken])
-    shown = _in_order(block.taken, included, [hit for _, hit in answers.found])
-    text = "\n".join([HEAD, *(each.block for each in shown)]) if shown else ""
-    return Recall(answers.query, text, shown, budget_bytes, len(offered) - len(shown), Results(answers.query, ()).note)
+    return block, included, len(offered) - len(block.taken)
 
 
 def search_within(
@@ -164,20 +180,22 @@ def search_within(
     """The best results whose JSON text, as tools return it, has at most ``budget_bytes``; see ``Entries.search``."""
     check_whole(budget_bytes, what="budget_bytes", least=LEAST_SEARCH_BYTES)
     most = MAX_RESULTS if max_results is None else max_results
-    answers = reader.answers(caller, query, max_results=most, filters=filters, associate=associate, grouped=associate)
-    found = answers.results
+    answers, entries = reader.answered(
+        caller, query, Answers.found, max_results=most, filters=filters, associate=associate, grouped=associate
+    )
+    found = answers.results(entries)
     results = replace(found, matches=(), budget_bytes=budget_bytes)
     left = budget_bytes - len(compact(results.to_dict()).encode())
     taken: dict[int, Match] = {}
-    for (entry, hit), match in zip(answers.found, found.matches, strict=True):
+    for (entry, hit), match in zip(entries, found.matches, strict=True):
         for shown in (first_bytes(entry.content, SHOWN_BYTES), hit.snippet):
             chosen = replace(match, shown=shown)
             size = len(compact(chosen.to_dict()).encode()) + 1  # a comma
             if size <= left:
                 taken[hit.id], left = chosen, left - size
                 break
-    reader.count_reads(caller, [entry for entry, hit in answers.found if hit.id in taken])
-    order = arranged([hit for _, hit in answers.found if hit.id in taken])
+    reader.count_reads(caller, [entry for entry, hit in entries if hit.id in taken])
+    order = arranged([hit for _, hit in entries if hit.id in taken])
     return replace(results, matches=tuple(taken[hit.id] for hit in order))
 
 
@@ -186,12 +204,22 @@ def compact(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
+Chosen = tuple["_Block", list[Entry], int]
+
+
 class _Block:
-    """The entries taken so far, by path, and the bytes that are left."""
+    """The entries taken so far, and what each looks like, by path; and the bytes that are left."""
 
     def __init__(self, budget_bytes: int) -> None:
         self.taken: dict[str, Recalled] = {}
+        self.blocks: dict[str, str] = {}
         self.left = budget_bytes - len(HEAD.encode())
+
+    def may_hold(self, hit: Hit) -> bool:
+        """Whether there may be room for the entry of a hit, or an excerpt of it, by what the index knows of it."""
+        shown = min(max(0, len(hit.content) - _DROPPED_BYTES), _CUT_BYTES)
+        author = _AUTHOR_BYTES + len(hit.agent) if hit.agent is not None else 0
+        return _LEAST_BYTES + len(hit.level) + len(hit.key) + author + shown <= self.left
 
     def take(self, entry: Entry, role: Role, *, hit: Hit | None = None, spare: int = 0, may_cut: bool = True) -> None:
         """Take an entry if it fits and was not taken before, and leave ``spare`` bytes."""
@@ -201,8 +229,8 @@ class _Block:
         room = self.left - spare - 1  # the newline before it
         cut = _cut(entry, held, hit, room=room) if may_cut else ()
         for recalled in chain([Recalled(entry, held, entry.content)], cut):
-            if len(recalled.shown) <= room and (size := len(recalled.block.encode())) <= room:
-                self.taken[entry.path] = recalled
+            if len(recalled.shown) <= room and (size := len((block := recalled.block).encode())) <= room:
+                self.taken[entry.path], self.blocks[entry.path] = recalled, block
                 self.left -= size + 1
                 return
 
@@ -247,8 +275,8 @@ def _pinned(db: EntryDatabase, view: View, *, most: int) -> Iterator[Entry]:
     """The newest pinned entries of the view, at most as many as can fit."""
 
     def paths(connection: Any) -> list[str]:
-        rows = queries.recent(connection, queries.parts(connection, view), now=db.now(), pinned=True)
-        return [row.path for row in islice(rows, most)]
+        offers = queries.recent(connection, queries.parts(connection, view), now=db.now(), pinned=True)
+        return [offer.path for offer in islice(offers, most)]
 
     for path in db.index.ask(paths):
         entry = shown_at(db.repository, path)
@@ -294,7 +322,7 @@ def _prepared(db: EntryDatabase, caller: Caller, budget_bytes: int | None) -> tu
 
 def _offered(
     db: EntryDatabase, connection: sqlite3.Connection, view: View, block: Window, *, known: Iterable[Entry] = ()
-) -> tuple[Iterator[EntrySummary], TextLookup]:
+) -> tuple[Iterator[Offer], TextLookup]:
     """The pinned entries of a view and then the others, each newest first and read in batches; and their texts.
 
     Entries for which the block has no room may be left out.
@@ -303,19 +331,18 @@ def _offered(
     """
     paths = {entry.uid: entry.path for entry in known}
     parts = queries.parts(connection, view)
-    rows = chain.from_iterable(
+    offers = chain.from_iterable(
         queries.recent(connection, parts, now=block.now, pinned=held, room=lambda: block.left_bytes)
         for held in (True, False)
     )
 
-    def summaries() -> Iterator[EntrySummary]:
-        for row in rows:
-            summary = summary_of(row)
-            paths[summary.uid] = row.path
-            yield summary
+    def offered() -> Iterator[Offer]:
+        for offer in offers:
+            paths[offer.uid] = offer.path
+            yield offer
 
     def text(uid: str) -> Entry | None:
         entry = shown_at(db.repository, paths[uid]) if uid in paths else None
         return entry if entry is not None and entry.retired is None else None
 
-    return summaries(), text
+    return offered(), text

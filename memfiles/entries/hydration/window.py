@@ -11,12 +11,12 @@ The rules this file guards:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memfiles.entries.budgets import EntrySummary
+from memfiles.entries.budgets import EntrySummary, Turn
 from memfiles.entries.results import Found, found_in
 from memfiles.records.entry import LEAST_BLOCK_BYTES, Entry, block_of
 
@@ -28,6 +28,37 @@ HOW_TO = (
 HEAD: Final = f"{HEADING}\nWhat earlier sessions saved. {HOW_TO}"
 HEAD_BYTES: Final = len(HEAD.encode())
 Reason = Literal["pinned", "windowed", "too_big", "over_budget", "expired", "evicted", "deleted", "shadowed", "unknown"]
+
+
+class Offered(Protocol):
+    """An entry as the walk chooses among them: an ``EntrySummary``, or the few columns that the index reads of one."""
+
+    @property
+    def uid(self) -> str:
+        """The uid of its record."""
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+
+    @property
+    def level(self) -> str:
+        """Its level."""
+
+    @property
+    def block_bytes(self) -> int:
+        """The size of its block."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is shown first: pinned, by itself or by its category."""
+
+    @property
+    def turn(self) -> Turn:
+        """Its place in the display order: the highest comes first."""
+
+    def is_usable(self, now: str) -> bool:
+        """Whether it is live and has not expired."""
 
 
 TextLookup = Callable[[str], Entry | None]
@@ -122,13 +153,13 @@ class Window:
         text = "\n".join([HEAD, *self._blocks]) if self._blocks else ""
         return Hydration(text, tuple(self._keys), self.budget_bytes, tuple(self._found))
 
-    def fill(self, entries: Iterable[EntrySummary], lookup: TextLookup) -> Hydration:
+    def fill(self, entries: Iterable[Offered], lookup: TextLookup) -> Hydration:
         """The block of the entries that fit, one per key, in their order; retired and expired ones are skipped."""
         for entry in self._candidates(entries):
             self._offer(entry, lookup)
         return self.hydration
 
-    def explain(self, entry: EntrySummary, entries: Iterable[EntrySummary], lookup: TextLookup) -> Explanation:
+    def explain(self, entry: Offered, entries: Iterable[Offered], lookup: TextLookup) -> Explanation:
         """Explain one of ``entries``, by filling the window up to its turn."""
         for earlier in self._candidates(entries):
             if earlier.turn <= entry.turn:
@@ -137,7 +168,7 @@ class Window:
         text = lookup(entry.uid)
         return Explanation(entry.key, "unknown") if text is None else self._verdict(entry, block_of(text))
 
-    def _candidates(self, entries: Iterable[EntrySummary]) -> Iterator[EntrySummary]:
+    def _candidates(self, entries: Iterable[Offered]) -> Iterator[Offered]:
         """The usable entries that fit, for as long as any can."""
         for entry in entries:
             if entry.block_bytes <= self.left_bytes and entry.is_usable(self.now):
@@ -145,20 +176,20 @@ class Window:
             if self.left_bytes < LEAST_BLOCK_BYTES:
                 return
 
-    def _offer(self, entry: EntrySummary, lookup: TextLookup) -> None:
+    def _offer(self, entry: Offered, lookup: TextLookup) -> None:
         """Take the entry if it fits."""
         text = lookup(entry.uid)
         if text is None:
             return
         block = block_of(text)
-        verdict = self._verdict(entry, block)
-        if verdict.is_shown:
-            self.used_bytes += verdict.needed_bytes or 0
+        size = len(block.encode())
+        if size <= self.left_bytes:
+            self.used_bytes += size + self._overhead
             self._blocks.append(block)
             self._keys.append(entry.key)
             self._found.append(found_in(text))
 
-    def _verdict(self, entry: EntrySummary, block: str) -> Explanation:
+    def _verdict(self, entry: Offered, block: str) -> Explanation:
         size = len(block.encode())
         reason = self._reason(entry, size)
         is_shown = reason in ("pinned", "windowed")
@@ -172,7 +203,7 @@ class Window:
             budget_bytes=self.budget_bytes,
         )
 
-    def _reason(self, entry: EntrySummary, size: int) -> Reason:
+    def _reason(self, entry: Offered, size: int) -> Reason:
         if HEAD_BYTES + 1 + size > self.budget_bytes:
             return "too_big"
         if size > self.left_bytes:
@@ -191,7 +222,12 @@ class Window:
 
 
 def explain(
-    key: str, window: Window, *, under_key: Sequence[EntrySummary], entries: Iterable[EntrySummary], lookup: TextLookup
+    key: str,
+    window: Window,
+    *,
+    under_key: Sequence[EntrySummary],
+    entries: Iterable[Offered],
+    lookup: TextLookup,
 ) -> Explanation:
     """Why the entry of ``key`` is in the block that ``entries`` would make in ``window``, still empty, or is not.
 

@@ -35,7 +35,7 @@ class Hit:
     """An entry found: its row, its record and content at that time, its score and the legs that found it.
 
     ``terms`` are those of the question, ``ordinal`` is its place in the order of saving, and ``beside`` the row of the
-    hit in whose group it belongs.
+    hit in whose group it belongs. ``agent`` is the one that saved it.
     """
 
     id: int
@@ -47,6 +47,9 @@ class Hit:
     terms: tuple[Term, ...]
     ordinal: int = 0
     beside: int | None = None
+    key: str = ""
+    level: str = ""
+    agent: str | None = None
 
     @cached_property
     def snippet(self) -> str:
@@ -135,7 +138,7 @@ def _hits(scope: SearchScope, ranked: RankedEntries, *, terms: Sequence[Term], l
     beside = _groups(scope, ranked, [it.id for it in found]) if grouped else {}
     return [
         Hit(it.id, it.path, it.revision, scores[it.id], legs[it.id], it.content, tuple(terms), it.ordinal,
-            beside.get(it.id))
+            beside.get(it.id), it.key, it.level, it.agent)
         for it in found
     ]  # fmt: skip
 

@@ -64,7 +64,7 @@ class StoredText(NamedTuple):
 
 
 class TextSource(NamedTuple):
-    """The content of an entry and the record that holds it."""
+    """The content of an entry and the record that holds it; ``agent`` is the one that saved it."""
 
     id: int
     content: str
@@ -72,6 +72,8 @@ class TextSource(NamedTuple):
     path: str
     revision: int
     ordinal: int
+    level: str
+    agent: str | None
 
 
 class PartTexts:
@@ -228,8 +230,9 @@ def texts(connection: sqlite3.Connection, ids: Iterable[int]) -> list[StoredText
 
 def sources(connection: sqlite3.Connection, ids: Iterable[int]) -> list[TextSource]:
     """The contents and records of the given entries that have text, in any order."""
-    wanted = """SELECT id, text.content, entry.key, path, revision, ordinal FROM text
-                JOIN entry USING (id) WHERE id IN (SELECT value FROM json_each(?))"""
+    wanted = """SELECT id, text.content, entry.key, path, revision, ordinal,
+                ifnull((SELECT level FROM part WHERE id = entry.part), ''), json_extract(provenance, '$.agent')
+                FROM text JOIN entry USING (id) WHERE id IN (SELECT value FROM json_each(?))"""
     return [TextSource._make(row) for row in connection.execute(wanted, (as_json(ids),))]
 
 

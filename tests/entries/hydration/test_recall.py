@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.entries.hydration.recall import HEAD, LEAST_SEARCH_BYTES, Recall, compact
+from memfiles.entries.reader import MAX_RESULTS
 from memfiles.errors import InvalidArgument
 from tests.entries.hydration.test_hydrator import KEYS, LEVELS, TEXTS, fill
 from tests.support.saved import Clock, Visitor, entries_in
@@ -222,6 +224,25 @@ def test_what_is_shown_counts_as_read(tmp_path: Path) -> None:
 
     assert {"plan/0"} == shown
     assert ["plan/1", "plan/2"] == evicted
+
+
+_opened: list[str] = []
+
+
+def test_records_that_cannot_fit_are_not_read(tmp_path: Path) -> None:
+    """Of fifty answers a turn shows a few; the index knows the keys and texts of the others, which are only counted."""
+    with entries_in(tmp_path, now=Clock()) as entries:
+        for number in range(MAX_RESULTS):
+            entries.save(Visitor(), f"plan-{number}", f"Ada asked for plan number {number}, as she had said.")
+    sys.addaudithook(lambda event, given: _opened.append(str(given[0])) if event == "open" else None)
+    with entries_in(tmp_path, now=Clock()) as entries:
+        entries.search(Visitor(), "nothing")
+        _opened.clear()
+        recalled = entries.recall(Visitor(), "Ada's plan", budget_bytes=1_500)
+        read = [path for path in _opened if path.startswith("entries/support/")]
+
+    assert MAX_RESULTS == len(recalled.entries) + recalled.left_out
+    assert 5 < len(recalled.entries) <= len(read) < 15
 
 
 def test_a_search_within_a_budget(entries: Entries) -> None:
