@@ -19,7 +19,7 @@ from memfiles.errors import EntryNotFound
 from memfiles.index.index import Index
 from memfiles.storage import quarantine
 from memfiles.storage.audit_reader import drop_months
-from memfiles.storage.events import AuditEvent, AuditLog
+from memfiles.storage.events import AuditEvent, AuditLog, utc_now
 from memfiles.storage.store import Store
 from memfiles.storage.transaction import Transactions
 from memfiles.workflow.specs import EntriesSpec
@@ -191,6 +191,30 @@ def test_the_audit_goes_by_whole_months(tmp_path: Path) -> None:
 
     assert [(), (), ("2026-01",)] == dropped
     assert ["2026-02.jsonl", "notes.txt"] == sorted(path.name for path in (tmp_path / "audit").iterdir())
+
+
+@pytest.mark.parametrize("by", ["close", "open", "sweep"])
+@pytest.mark.parametrize("declared", ["entries: {}", "files: [{uid: notes, name: notes, description: notes}]"])
+def test_whoever_comes_next_drops_the_months_of_the_audit(tmp_path: Path, declared: str, by: str) -> None:
+    """By the retention that the workflow declares, or 400 days; with entries or without."""
+    workflow = f"memory:\n  durability: os\n  {declared}\nagents: {{support: {{}}}}\n"
+    months = [tmp_path / ".memory/audit" / f"{name}.jsonl" for name in ("2020-01", utc_now()[:7])]
+    memory = opened(tmp_path, workflow)
+    if by == "open":
+        memory.close()
+    months[0].parent.mkdir(exist_ok=True)
+    for month in months:
+        month.touch()
+    match by:
+        case "open":
+            memory = opened(tmp_path, workflow)
+        case "sweep":
+            memory.entries.sweep()  # as the first save of each hour does
+        case _:
+            memory.close()
+
+    assert [False, True] == [month.exists() for month in months]
+    memory.close()
 
 
 def test_a_time_longer_than_all_years_is_for_ever(tmp_path: Path) -> None:

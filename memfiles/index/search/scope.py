@@ -43,7 +43,7 @@ class SearchScope:
         self.texts = fts.opened(connection, parts)
         self.shadowed = frozenset(shadowed)
         self._hidden = fts.tokens(connection, shadowed) if shadowed else []
-        self.entries = sum(texts.size() for texts in self.texts) - len(self._hidden)
+        self.entries = sum(texts.size for texts in self.texts) - len(self._hidden)
         self._keep = keep
         self._kept: dict[int, bool] = {}
 

@@ -36,13 +36,19 @@ TABLES = (
     )
     """,
     "CREATE INDEX text_by_part ON text (part)",
-    # the partitions that have text; ``version`` changes with it, and is null where a partition has tables of its own
-    "CREATE TABLE text_part (part INTEGER PRIMARY KEY, version INT)",
+    # the partitions that have text, and of how many entries; ``version`` changes with it, and is null where a partition
+    # has tables of its own
+    "CREATE TABLE text_part (part INTEGER PRIMARY KEY, version INT, size INT)",
     "CREATE TABLE vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest)) WITHOUT ROWID",
 )
 NewText = tuple[int, str, str, Sequence[str]]  # id, key, content and tags of an entry
 _TAG_SEPARATOR = "\n"
 _BUT = "AND rowid NOT IN (SELECT value FROM json_each(?))"
+_COUNT = """
+    INSERT INTO text_part (part, version, size) VALUES (?1, random(), ?2)
+    ON CONFLICT DO UPDATE SET size = size + ?2, version = iif(version IS NULL, NULL, random())
+    RETURNING version, size
+"""
 _EXPIRED_TEXTS = """
     FROM json_each(:parts) AS p CROSS JOIN entry AS e INDEXED BY entry_by_expiry ON e.part = p.value
     WHERE e.state = 'live' AND e.expires_at IS NOT NULL AND e.expires_at <= :now AND e.digest <> ''
@@ -79,16 +85,11 @@ class TextSource(NamedTuple):
 class PartTexts:
     """The texts of one partition, to be searched on one connection; made by ``opened``."""
 
-    def __init__(self, connection: sqlite3.Connection, part: int, name: str) -> None:
-        """``name`` is what the names of its tables end in."""
-        self.part = part
+    def __init__(self, connection: sqlite3.Connection, part: int, name: str, *, size: int) -> None:
+        """``name`` is what the names of its tables end in, ``size`` the number of entries that have text."""
+        self.part, self.size = part, size
         self._connection = connection
         self._words, self._counts, self._grams = f"words_{name}", f"counts_{name}", f"grams_{name}"
-
-    def size(self) -> int:
-        """How many entries have text in the partition."""
-        ((count,),) = self._connection.execute(f"SELECT count(*) FROM {self._words}_docsize")
-        return int(count)
 
     def matches(self, match: str, *, but: Collection[int] = ()) -> int:
         """How many entries an FTS5 expression matches, without the rows ``but``."""
@@ -142,12 +143,12 @@ class PartTexts:
 
 def opened(connection: sqlite3.Connection, parts: Sequence[int]) -> list[PartTexts]:
     """The texts of the given partitions that have any, in the order given, each once."""
-    versions = _versions(connection, parts)
-    slots = _filled(connection, {part: version for part, version in versions.items() if version is not None})
+    known = _known(connection, parts)
+    slots = _filled(connection, {part: version for part, (version, _) in known.items() if version is not None})
     return [
-        PartTexts(connection, part, f"s{slots[part]}" if part in slots else str(part))
+        PartTexts(connection, part, f"s{slots[part]}" if part in slots else str(part), size=known[part][1])
         for part in dict.fromkeys(parts)
-        if part in versions
+        if part in known
     ]
 
 
@@ -164,14 +165,13 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewTex
     connection.executemany(
         "INSERT INTO text (id, part, key, content, tags, digest, reading) VALUES (?, ?, ?, ?, ?, ?, ?)", rows
     )
-    if _has_tables(connection, part):
+    ((version, size),) = connection.execute(_COUNT, (part, len(new))).fetchall()
+    if version is None:
         _put_words(connection, str(int(part)), new)
         return
-    ((count,),) = connection.execute("SELECT count(*) FROM text WHERE part = ?", (part,))
-    if count <= SMALL:
-        connection.execute("INSERT OR REPLACE INTO text_part (part, version) VALUES (?, random())", (part,))
+    if size <= SMALL:
         return
-    connection.execute("INSERT OR REPLACE INTO text_part (part, version) VALUES (?, NULL)", (part,))
+    connection.execute("UPDATE text_part SET version = NULL WHERE part = ?", (part,))
     _make_tables(connection, str(int(part)), schema="main")
     _put_words(connection, str(int(part)), _texts_of(connection, part))
 
@@ -179,7 +179,8 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewTex
 def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
     """Remove the text of entry ``id``, if there is any."""
     for text in texts(connection, [id]):
-        if _has_tables(connection, part):
+        ((version, _),) = connection.execute(_COUNT, (part, -1)).fetchall()
+        if version is None:
             connection.execute(
                 f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags) VALUES ('delete', ?, ?, ?, ?)",
                 _words(text),
@@ -187,8 +188,6 @@ def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
             connection.execute(
                 f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", (text.id, text.folded)
             )
-        else:
-            connection.execute("UPDATE text_part SET version = random() WHERE part = ?", (part,))
         connection.execute("DELETE FROM text WHERE id = ?", (id,))
 
 
@@ -218,7 +217,7 @@ def scrub(connection: sqlite3.Connection) -> None:
 
 def present(connection: sqlite3.Connection, parts: Iterable[int]) -> list[int]:
     """The given partitions that have text, in the order given."""
-    known = _versions(connection, parts)
+    known = _known(connection, parts)
     return [part for part in parts if part in known]
 
 
@@ -261,10 +260,10 @@ def vectors(connection: sqlite3.Connection, part: int, model: str) -> list[tuple
     return connection.execute(statement, (model, part)).fetchall()
 
 
-def _versions(connection: sqlite3.Connection, parts: Iterable[int]) -> dict[int, int | None]:
-    """The versions of the given partitions that have text; None of one with tables of its own."""
-    wanted = "SELECT part, version FROM text_part WHERE part IN (SELECT value FROM json_each(?))"
-    return dict(connection.execute(wanted, (as_json(parts),)).fetchall())
+def _known(connection: sqlite3.Connection, parts: Iterable[int]) -> dict[int, tuple[int | None, int]]:
+    """The versions (None of one with tables of its own) and sizes of the given partitions that have text."""
+    wanted = "SELECT part, version, size FROM text_part WHERE part IN (SELECT value FROM json_each(?))"
+    return {part: (version, size) for part, version, size in connection.execute(wanted, (as_json(parts),))}
 
 
 def _has_tables(connection: sqlite3.Connection, part: int) -> bool:

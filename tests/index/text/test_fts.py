@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
 import pytest
 
 from memfiles.index.text import fts as texts
+from memfiles.index.text.fts import SMALL
 from tests.index.entry_rows import Row, Rows
 
 
@@ -69,8 +71,28 @@ def test_counts_follow_what_is_put_and_removed() -> None:
 
     assert ({"tea": 1, "milk": 1}, 2) == (
         texts.opened(rows.connection, [1])[0].counts(["tea", "milk", "coffe"]),
-        texts.opened(rows.connection, [1])[0].size(),
+        texts.opened(rows.connection, [1])[0].size,
     )
+
+
+def test_a_search_scans_no_table_of_a_large_partition() -> None:
+    """How many entries have text is kept with the texts: counting them read a row of each in every search."""
+    rows = Rows()
+    rows.save_many(Row(f"k{n}", f"number {n} about tea", tags=("tea",)) for n in range(SMALL + 50))
+    for n in range(20):
+        rows.remove(f"k{n}")
+    asked: list[str] = []
+    rows.connection.set_trace_callback(asked.append)
+    found = rows.keys("tea number 77", limit=1, associate=True)
+    rows.connection.set_trace_callback(None)
+    steps = [row[3] for each in asked if each.lstrip().startswith("SELECT") for row in _plan(rows.connection, each)]
+
+    assert (["k77"], SMALL + 30) == (found, texts.opened(rows.connection, [1])[0].size)
+    assert [] == [step for step in steps if re.match(r"SCAN (?!CONSTANT|.*VIRTUAL TABLE)", step)]
+
+
+def _plan(connection: sqlite3.Connection, statement: str) -> list[tuple[int, int, int, str]]:
+    return connection.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
 
 
 def test_a_tag_is_matched_whole() -> None:
