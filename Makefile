@@ -45,13 +45,14 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	touch $@
 
-# The benchmarks count flushes with strace, and the power cuts mount ext4 and xfs images. Tests whose tools cannot be
-# installed say so and are skipped; with CI=true they fail.
-tools:  ## Install strace, mkfs.ext4 and mkfs.xfs where this machine allows it.
+# The benchmarks count flushes with strace, the power cuts mount ext4 and xfs images, and Chromium looks at the pages of
+# the inspector. Tests whose tools cannot be installed say so and are skipped; with CI=true they fail.
+tools:  ## Install strace, mkfs.ext4, mkfs.xfs and chromium where this machine allows it.
 	@export PATH="$$PATH:/usr/sbin:/sbin" DEBIAN_FRONTEND=noninteractive; \
-	lacking() { for tool in strace mount mkfs.ext4 mkfs.xfs; do command -v $$tool >/dev/null || printf ' %s' $$tool; done; }; \
+	lacking() { for tool in strace mount mkfs.ext4 mkfs.xfs chromium; do command -v $$tool >/dev/null || printf ' %s' $$tool; done; }; \
 	if [ -n "$$(lacking)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get update -qq && apt-get install -qq -y --no-install-recommends strace mount e2fsprogs xfsprogs >/dev/null || true; \
+	  apt-get update -qq && apt-get install -qq -y --no-install-recommends strace mount e2fsprogs xfsprogs \
+	    chromium fonts-dejavu-core >/dev/null || true; \
 	fi; \
 	if [ -n "$$(lacking)" ]; then echo "not installed, so their tests cannot run:$$(lacking)"; fi
 

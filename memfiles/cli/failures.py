@@ -20,8 +20,8 @@ import click
 from msgspec import Struct
 
 from memfiles.cli.options import Settings, color_of_environment
-from memfiles.cli.output import harmless
 from memfiles.errors import MemfilesError
+from memfiles.records.graphemes import harmless
 
 INTERRUPTED = 130
 USAGE = 2

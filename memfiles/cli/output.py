@@ -21,7 +21,7 @@ import click
 
 from memfiles.cli.options import current
 from memfiles.errors import InvalidArgument
-from memfiles.records import late_pattern
+from memfiles.records.graphemes import harmless
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -32,14 +32,6 @@ _AFTER_SECONDS = 0.5
 _WAITING_SECONDS = 1.0
 _DIFF_HEAD = 2  # lines
 _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
-# Controls, and what Unicode calls default ignorable: marks of direction, zero-width characters, fillers, tags and
-# variation selectors, with which text can hide from whoever reads it. The two selectors that choose between text and
-# emoji hide nothing.
-_UNSEEN = late_pattern(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    "\U000e0000-\U000e0fff]"
-)
 
 
 def data(shown: object) -> None:
@@ -111,11 +103,6 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: 
 def one_line(text: str) -> str:
     """The text on one line, without control characters."""
     return harmless(text).replace("\n", " ").replace("\t", " ")
-
-
-def harmless(text: str) -> str:
-    """The text with every character that could control a terminal, or that nobody would see, shown as its escape."""
-    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def width() -> int:

@@ -10,10 +10,10 @@ were fitted to OpenAI's o200k_base and Mistral's Tekken, on prose, code, YAML, J
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from math import ceil
 
+from memfiles.records import late_pattern
 from memfiles.records.record import check_text
 
 LONGEST = 64  # code points to look at for one grapheme
@@ -22,12 +22,21 @@ _MARKS = frozenset({"Mn", "Mc", "Me"})
 _LONG, _OVER_LONG = 8, 0.37  # letters of a word that is one token, and what each letter more costs
 _DIGIT, _MARK, _NEXT_MARK, _LINE, _SIGN = 0.85, 0.9, 0.25, 0.35, 1.0
 _LETTER, _IDEOGRAPH, _SYLLABLE, _EMOJI = 0.33, 0.8, 0.65, 2.0  # beyond Latin letters, each
-_SIGNS_ASCII = re.compile(b"!+")
-_NOT_LATIN = re.compile("[^\x00-\xff]+")
-_IDEOGRAPHS = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_SYLLABLES = re.compile("[\u1100-\u11ff\uac00-\ud7af]")
-_EMOJIS = re.compile("[\U0001f000-\U0001faff\u200d\ufe0f]")
-_SIGNS = re.compile("[\u2000-\u200c\u200e-\u2bff\u3000-\u303f\uff00-\uff65]")
+_SIGNS_ASCII = late_pattern(b"!+")
+_NOT_LATIN = late_pattern("[^\x00-\xff]+")
+_IDEOGRAPHS = late_pattern("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_SYLLABLES = late_pattern("[\u1100-\u11ff\uac00-\ud7af]")
+_EMOJIS = late_pattern("[\U0001f000-\U0001faff\u200d\ufe0f]")
+_SIGNS = late_pattern("[\u2000-\u200c\u200e-\u2bff\u3000-\u303f\uff00-\uff65]")
+
+# Controls, and what Unicode calls default ignorable: marks of direction, zero-width characters, fillers, tags and
+# variation selectors, with which text can hide from whoever reads it. The two selectors that choose between text and
+# emoji hide nothing.
+_UNSEEN = late_pattern(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
 
 
 def whole_before(text: str, at: int) -> int:
@@ -132,3 +141,8 @@ def _beyond_latin(text: str) -> float:
     counts = [(len(pattern.findall(text)), weight) for pattern, weight in kinds]
     letters = len(text) - sum(count for count, _ in counts)
     return letters * _LETTER + sum(count * weight for count, weight in counts)
+
+
+def harmless(text: str) -> str:
+    """The text with every character that could control a terminal, or that nobody would see, shown as its escape."""
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -48,7 +48,7 @@ class Conflict:
 
     ``state``: ``open`` (the copy has ``new_lines`` that the record lacks), ``contained`` (it has none), ``redacted``,
     ``forgotten``, ``gone`` (there is no such record) or ``unreadable``; only the first two can be taken. ``content`` is
-    the copy's text then, else "".
+    the copy's text then, else "", and ``current`` that of the record.
     """
 
     path: str
@@ -65,6 +65,7 @@ class Conflict:
     new_lines: int = 0
     content: str = field(default="", repr=False)
     user: str = ""
+    current: str = field(default="", repr=False)
 
     @property
     def is_of_use(self) -> bool:
@@ -72,8 +73,8 @@ class Conflict:
         return self.state == "open"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object of all fields but the content."""
-        shown = {name: value for name, value in asdict(self).items() if name != "content"}
+        """A JSON object of all fields but the contents."""
+        shown = {name: value for name, value in asdict(self).items() if name not in ("content", "current")}
         return shown | {"is_of_use": self.is_of_use}
 
 
@@ -173,7 +174,7 @@ def _conflict(directory: int, note: quarantine.KeptCopy) -> tuple[Conflict, Reco
     if is_forgotten or record is None or isinstance(record, Mark):
         return Conflict(state="forgotten" if is_forgotten else "gone", **known), None
     sizes = {"size_bytes": _text(copy).size_bytes, "record_bytes": _text(record).size_bytes}
-    known |= sizes | {"revision": record.revision}
+    known |= sizes | {"revision": record.revision, "current": record.content}
     if reveal(pieces_in(record), [_text(copy).content_bytes]):
         return Conflict(state="redacted", **known), record
     lacking = {line for line in copy.content.split("\n") if line.strip()} - set(record.content.split("\n"))

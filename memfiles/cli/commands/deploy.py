@@ -17,6 +17,7 @@ from memfiles.cli.options import DEFAULT_WORKFLOW, command, current, usage_error
 from memfiles.cli.output import waiting
 from memfiles.files.restore_report import RestoreReport
 from memfiles.memory import keeper_of, look
+from memfiles.records.graphemes import harmless
 from memfiles.storage import atomic, quarantine
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.sync.status import kept_in, status_on_disk
@@ -103,7 +104,7 @@ def check_command() -> None:
     if output.as_json(shown | {"warnings": warnings}):
         return
     for warning in warnings:
-        output.warn(output.harmless(warning))
+        output.warn(harmless(warning))
     what = f"{output.count(files, 'memory file')}, {output.count(agents, 'agent')}"
     output.line(f"{current().workflow}: ok, {what}")
 

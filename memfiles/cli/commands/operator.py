@@ -1,11 +1,18 @@
-"""``audit``, ``stats`` and ``users``: what was done by whom, and whom it was for, for the operator of a directory."""
+"""``audit``, ``stats``, ``users`` and ``ui``: what was done by whom, and for whom, for the operator of a directory."""
 
 from __future__ import annotations
 
+import getpass
 import json
+import logging
+import os
+import signal
 import sys
 import time
+import webbrowser
 from collections.abc import Sequence
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -16,17 +23,19 @@ from memfiles.cli.commands.read import author
 from memfiles.cli.commands.write import fail_until_pushed
 from memfiles.cli.failures import NotFound
 from memfiles.cli.options import command, current, group
-from memfiles.errors import EntryNotFound
+from memfiles.errors import EntryNotFound, ExtraMissing
 from memfiles.files.restore_report import FileView
 from memfiles.memory import look
 from memfiles.records.file_changes import share_of
 from memfiles.records.keys import ENTRIES
 from memfiles.records.record import Actor
+from memfiles.secrets.gate import check_label
 from memfiles.storage.events import OUTCOMES, AuditEvent
 from memfiles.sync.status import pending_records
 from memfiles.tools.oversight import AUDITED_MAX, EVERY, Stats
 from memfiles.workflow.workflow import Workflow
 
+UI_PORT = 8710
 WATCH_SECONDS = 1.0
 _UP_TO = click.option("--level", help="Nothing above this level.")
 _WHEN = "a date, a time in UTC, or a span such as 24h."
@@ -261,3 +270,51 @@ def forget_command(user: str, why: str, actor: str | None, dry_run: bool, yes: b
     if not is_clean:
         fail_until_pushed("the mirror's copies are not gone yet")
     end(0 if forgotten.count else EntryNotFound.exit_code)
+
+
+@command("ui", "memfiles ui", "memfiles ui -w support/workflow.yaml --read-only --level INTERNAL")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=UI_PORT, show_default=True, help="Port on 127.0.0.1; 0 picks one."
+)
+@click.option("--read-only", is_flag=True, help="Refuse every action of the page.")
+@click.option("--level", help="Show and change nothing above this level.")
+@click.option("--actor", metavar="NAME", help="Who acts, recorded in histories and the audit.  [default: your login]")
+@click.option("--no-browser", is_flag=True, help="Only print the link.")
+def ui_command(port: int, read_only: bool, level: str | None, actor: str | None, no_browser: bool) -> None:
+    """Open the inspector, a local web page on the live memory.
+
+    It shows what agents, users and levels hold, what the model sees and who changed what, and corrects, exports and
+    forgets. The link on stdout works once; the page is on this machine alone, until you interrupt the command.
+    """
+    if any(find_spec(needed) is None for needed in ("jinja2", "starlette", "uvicorn")):
+        raise ExtraMissing("The inspector needs an extra: pip install 'memfiles[ui]'")
+    workflow = opening.load_workflow()
+    if level is not None:
+        workflow.levels.rank(level)
+    check_label(actor, what="actor")
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    from memfiles.inspector.server import Inspector, bind  # late: only this command needs the libraries of a page
+    from memfiles.memory import open as open_memory
+
+    listening = bind(port)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a KeyboardInterrupt, so that the memory is closed
+    with open_memory(current().workflow) as memory:
+        opening.mention_trouble(memory.report)
+        shown = partial(Inspector, operator=actor or _login(), ceiling=level, read_only=read_only)
+        inspector = shown(memory, listening=listening)
+        if not output.as_json({"url": inspector.link}):
+            output.line(inspector.link)
+        sys.stdout.flush()
+        if not no_browser and (sys.platform == "darwin" or os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}):
+            webbrowser.open(inspector.link)
+        try:
+            inspector.serve()
+        except KeyboardInterrupt:
+            output.note("the inspector ended")
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "operator"

@@ -28,6 +28,7 @@ from memfiles.cli.demo.support_desk import ADA, AMBIGUOUS, ANSWER, DELICATE, KNO
 from memfiles.cli.failures import AlreadyThere
 from memfiles.cli.options import command, current
 from memfiles.errors import MemfilesError
+from memfiles.records.graphemes import harmless
 from memfiles.tools.json_schemas import as_text, workflow_schema
 from memfiles.tools.results import ToolResult
 from memfiles.tools.session import Session
@@ -87,7 +88,7 @@ def print_story(story: Story) -> None:
 def _print_shown(shown: Shown, *, columns: int) -> None:
     """Print a text after a bar; its lines are wrapped and keep their indentation."""
     prefix, color = _PREFIX[shown.kind], _COLOR.get(shown.kind)
-    for line in output.harmless(shown.text).rstrip("\n").split("\n"):
+    for line in harmless(shown.text).rstrip("\n").split("\n"):
         text = line.lstrip(" ")
         first, further = prefix + " " * (len(line) - len(text)), " " * len(prefix)
         for part in textwrap.wrap(text, columns - 5, initial_indent=first, subsequent_indent=further) or [""]:

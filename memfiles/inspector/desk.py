@@ -1,0 +1,115 @@
+"""The desk: the open memory as the operator of the page may see and change it.
+
+The rules this file guards: nothing above the ceiling is shown or changed, and what goes across all levels is refused
+below the highest; every change names the operator. All other rules are those of the library, which the pages call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied
+from memfiles.memory import Memory
+from memfiles.records.keys import ENTRIES
+from memfiles.records.record import Actor, Record
+from memfiles.sync.conflicts import Conflict
+from memfiles.tools.session import Session
+from memfiles.workflow.workflow import MemoryFile
+
+SURFACE = "ui"
+
+
+@dataclass(frozen=True, slots=True)
+class Lens:
+    """As whom the entries are looked at: a session's agent, user, level and run, "" for none."""
+
+    agent: str
+    user: str = ""
+    level: str = ""
+    run: str = ""
+
+    def query(self, **more: object) -> str:
+        """The lens as the query of a link, with other fields; those that are empty are left out."""
+        named = {"agent": self.agent, "user": self.user, "level": self.level, "run": self.run, **more}
+        return urlencode({name: value for name, value in named.items() if value not in ("", None)})
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The lens as the hidden fields of a form."""
+        return {"agent": self.agent, "user": self.user, "level": self.level, "run": self.run}
+
+
+class Desk:
+    """What the pages ask for. Threads may share it."""
+
+    def __init__(self, memory: Memory, *, operator: str, ceiling: str | None = None, read_only: bool = False) -> None:
+        """``ceiling`` is the highest level that is shown; None: all are. ``InvalidArgument`` if it is not declared."""
+        self.memory = memory
+        self.operator = operator
+        self.read_only = read_only
+        levels = memory.workflow.levels
+        self.ceiling = None if ceiling in (None, levels.names[-1]) else ceiling
+        self.levels = levels.names if self.ceiling is None else levels.readable(session=self.ceiling)[::-1]
+        self.by = Actor(session=SURFACE, actor=operator)
+
+    def lens(self, asked: Mapping[str, str]) -> Lens:
+        """The lens of a request: the agent asked for, or the first one, at its own level or the highest shown."""
+        agents = self.memory.workflow.agents
+        if not agents:
+            raise InvalidArgument("the workflow declares no agents: entries belong to agents")
+        agent = asked.get("agent") or next(iter(agents))
+        if agent not in agents:
+            raise InvalidArgument(f"unknown agent {agent!r} (declared: {', '.join(agents)})")
+        own = agents[agent].level or self.levels[0]
+        level = asked.get("level") or (own if own in self.levels else self.levels[-1])
+        return Lens(agent, asked.get("user", ""), self.checked(level), asked.get("run", ""))
+
+    def checked(self, level: str) -> str:
+        """The level, if it may be shown: ``LevelDenied`` above the ceiling."""
+        self.memory.workflow.levels.rank(level)
+        if level not in self.levels:
+            raise LevelDenied(f"this page shows nothing above {self.ceiling}")
+        return level
+
+    @contextmanager
+    def session(self, lens: Lens) -> Iterator[Session]:
+        """A session of the lens, in which the operator acts; it ends no run."""
+        level, user, run = self.checked(lens.level), lens.user or None, lens.run or None
+        found = self.memory.session(lens.agent, user=user, level=level, run=run, actor=self.operator, ends_run=False)
+        found.consolidates = False  # a page does what it says
+        try:
+            yield found
+        finally:
+            found.close()
+
+    def files(self) -> list[MemoryFile]:
+        """The declared files that may be shown."""
+        lowest = self.memory.workflow.levels.lowest
+        return [file for file in self.memory.workflow.memory.files if (file.level or lowest) in self.levels]
+
+    def file(self, uid: str, user: str = "") -> Record:
+        """A file as it is now; one above the ceiling does not exist."""
+        if uid not in {file.uid for file in self.files()}:
+            raise FileNotDeclared(f"no memory file {uid!r} is declared")
+        return self.memory.manager.snapshot(uid, user=user or None)
+
+    def conflicts(self) -> list[Conflict]:
+        """The conflicts at the levels that may be shown."""
+        found, names = self.memory.sync.conflicts(), {file.name for file in self.files()}
+        if self.ceiling is None:
+            return found
+        return [it for it in found if it.level in self.levels and (it.record.startswith(ENTRIES) or it.name in names)]
+
+    def check_all_levels(self) -> None:
+        """``LevelDenied`` below the highest level, for a verb that goes across all of them."""
+        if self.ceiling is not None:
+            raise LevelDenied(f"this goes across all levels, and the page was started with --level {self.ceiling}")
+
+
+def acting(lens: Lens, *, level: str, scope: str) -> Lens:
+    """The lens that may change an entry at this level and scope: that of its own session."""
+    user = "" if scope in ("agent", "workspace") else lens.user
+    return replace(lens, level=level, user=user, run=lens.run if scope == "run" else "")

@@ -1,0 +1,193 @@
+"""The pages of entries: search and lists, one entry with its life, and the changes that a person makes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from starlette.responses import Response
+
+from memfiles.entries.log import EntryLog
+from memfiles.entries.results import Found, Results
+from memfiles.errors import RevisionUnknown
+from memfiles.inspector.desk import Lens, acting
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route
+from memfiles.records.entry import KINDS
+from memfiles.tools.session import Session
+
+ONE = "/entries/one"
+LEGS = {
+    "words": "words",
+    "substring": "part of a word",
+    "meaning": "meaning",
+    "association": "neighbour of a match",
+}
+"""What found an entry, for a person."""
+
+
+class EntryLine(NamedTuple):
+    """An entry in a list; ``legs`` say what found it, and ``text`` is its snippet or its beginning."""
+
+    found: Found
+    text: str
+    legs: tuple[str, ...] = ()
+    score: float | None = None
+
+
+def entries(view: PageView) -> Response:
+    """What a session sees: the answers to a question, or all that fits the filters, the last changed first."""
+    desk, lens = view.desk, view.desk.lens(view.asked)
+    query, tag = view.chosen("q"), view.chosen("tag")
+    asked: dict[str, Any] = {name: view.chosen(name) for name in ("category", "kind", "since")}
+    asked["tags"] = [tag] if tag else []
+    lines, more, results = list[EntryLine](), None, None
+    with desk.session(lens) as session:
+        if query is not None:
+            results = desk.memory.entries.search(session, query, max_results=PAGE_ROWS, **asked)
+            lines = _matches(results)
+        else:
+            page = desk.memory.entries.list(
+                session, order="updated", limit=PAGE_ROWS, cursor=view.chosen("cursor"), **asked
+            )
+            lines, more = [EntryLine(found, found.content) for found in page.memories], page.next
+    known = {"q": query, "tag": tag, **{name: asked[name] for name in ("category", "kind", "since")}}
+    filters = {name: value for name, value in known.items() if value}
+    return view.render(
+        "entries.html",
+        lens=lens,
+        lines=lines,
+        query=query,
+        results=results,
+        filters=filters,
+        kinds=KINDS,
+        legs=LEGS,
+        next=view.url("/entries", **lens.fields, **filters, cursor=more) if more else None,
+    )
+
+
+def entry(view: PageView) -> Response:
+    """One entry: what it says, why it is in the prompt or not, and its life."""
+    desk, lens, key = view.desk, view.desk.lens(view.asked), view.asked.get("key", "")
+    to = view.number("to")
+    diff, base = "", view.number("from")
+    with desk.session(lens) as session:
+        log = desk.memory.entries.log(session, key)
+        explained = desk.memory.entries.explain(session, key)
+        if to is not None:
+            diff, base = _diff(view, session, log, base=base, to=to)
+    return view.render(
+        "entry.html",
+        lens=lens,
+        own=acting(lens, level=log.found.level, scope=log.scope),
+        log=log,
+        found=log.found,
+        explained=explained,
+        kinds=KINDS,
+        base=base,
+        to=to,
+        diff=diff,
+        url=view.url(ONE, **lens.fields, key=key),
+    )
+
+
+def edit(view: PageView) -> Response:
+    """Change the text, the tags and the other labels, unless somebody changed the entry since the page was loaded."""
+    form = view.form
+    given: dict[str, Any] = {"content": form.get("content", ""), "category": view.chosen("category")}
+    given["tags"] = [tag.strip() for tag in form.get("tags", "").split(",") if tag.strip()]
+    given["kind"] = view.chosen("kind")
+
+    def changed(session: Session, key: str) -> str:
+        found = view.desk.memory.entries.get(session, key)
+        if found is not None and found.content == given["content"]:
+            given["content"] = None  # so that its confidence stays
+        saved = view.desk.memory.entries.update(session, key, **given, expected_revision=view.number("revision"))
+        warned = "".join(f" {warning}" for warning in saved.warnings)
+        return f"Saved: {key} is revision {saved.revision} now.{warned}"
+
+    return _acted(view, changed)
+
+
+def pin(view: PageView) -> Response:
+    """Pin the entry, so that it comes first in the prompt and is evicted last, or take that back."""
+    pinned = view.form.get("pinned") == "yes"
+
+    def changed(session: Session, key: str) -> str:
+        view.desk.memory.entries.update(session, key, pinned=pinned)
+        return f"{key} is pinned now." if pinned else f"{key} is not pinned any more."
+
+    return _acted(view, changed)
+
+
+def delete(view: PageView) -> Response:
+    """Hide the entry; it can be restored."""
+
+    def changed(session: Session, key: str) -> str:
+        gone = view.desk.memory.entries.delete(session, key, expected_revision=view.number("revision"))
+        again = f" What {gone.revealed.level} has under this key is visible again." if gone.revealed else ""
+        return f"{key} is deleted; restore it from its page or from Deleted.{again}"
+
+    return _acted(view, changed)
+
+
+def restore(view: PageView) -> Response:
+    """Bring a deleted, evicted or expired entry back."""
+
+    def changed(session: Session, key: str) -> str:
+        saved = view.desk.memory.entries.restore(session, key)
+        return f"{key} is back, as revision {saved.revision}."
+
+    return _acted(view, changed)
+
+
+def undo(view: PageView) -> Response:
+    """Take back the last change of the text, or go back to that of a revision."""
+
+    def changed(session: Session, key: str) -> str:
+        saved = view.desk.memory.entries.undo(session, key, view.number("to_revision"))
+        return f"{key} has its earlier text again, as revision {saved.revision}."
+
+    return _acted(view, changed)
+
+
+def _acted(view: PageView, change: Callable[[Session, str], str]) -> Response:
+    """A change by the operator, in a session that may make it; the page is then that of the lens it came from."""
+    desk, key = view.desk, view.form.get("key", "")
+    seen = {name: view.form.get(f"seen_{name}", view.form.get(name, "")) for name in Lens.__dataclass_fields__}
+
+    def done() -> str:
+        with desk.session(desk.lens(view.form)) as session:
+            return change(session, key)
+
+    def again(failed: PageView) -> Response:
+        failed.asked = {**failed.asked, **seen}
+        return entry(failed)
+
+    return view.act(done, then=view.url(ONE, **seen, key=key), page=again)
+
+
+def _matches(results: Results) -> list[EntryLine]:
+    return [EntryLine(it.found, it.snippet, it.legs, it.score) for it in results.matches]
+
+
+def _diff(view: PageView, session: Session, log: EntryLog, *, base: int | None, to: int) -> tuple[str, int | None]:
+    """The difference that a revision made, or that between two."""
+    if base is None:
+        base = max((it.revision for it in log.changes if it.revision and it.revision < to), default=None)
+    if base is None:
+        return "", None
+    try:
+        return view.desk.memory.entries.diff(session, log.found.key, base, to), base
+    except RevisionUnknown:
+        return "", None
+
+
+ROUTES: tuple[Route, ...] = (
+    ("GET", "/entries", entries),
+    ("GET", ONE, entry),
+    ("POST", "/entries/edit", edit),
+    ("POST", "/entries/pin", pin),
+    ("POST", "/entries/delete", delete),
+    ("POST", "/entries/restore", restore),
+    ("POST", "/entries/undo", undo),
+)

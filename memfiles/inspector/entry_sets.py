@@ -1,0 +1,123 @@
+"""Pages for many entries at once: what is deleted or forgotten, forgetting by a selection, and consolidation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from memfiles.errors import InvalidArgument
+from memfiles.inspector.view import PageView, Route
+
+GONE_MAX = 200
+SELECTORS = ("key", "tag", "kind", "category", "id")
+PROVENANCE = ("run", "channel", "thread", "actor", "source")
+SHARE = 80  # percent
+
+
+def gone(view: PageView) -> Response:
+    """What was deleted and can be restored, and what is left of what was forgotten."""
+    lens = view.desk.lens(view.asked)
+    with view.desk.session(lens) as session:
+        deleted = view.desk.memory.entries.deleted(session, limit=GONE_MAX)
+        tombstones = view.desk.memory.entries.tombstones(session, limit=GONE_MAX)
+    return view.render("gone.html", lens=lens, deleted=deleted, tombstones=tombstones)
+
+
+def forget_page(view: PageView) -> Response:
+    """Select entries, see how many they are, and confirm that they go for good."""
+    lens, selected = view.desk.lens(view.asked), _selected(view)
+    found = None
+    if selected:
+        with view.desk.session(lens) as session:
+            found = view.desk.memory.entries.forget(session, **_as_selector(selected), dry_run=True)
+    return view.render(
+        "forget.html", lens=lens, selected=selected, found=found, selectors=SELECTORS, provenance=PROVENANCE
+    )
+
+
+def forget(view: PageView) -> Response:
+    """Forget the selection, if it is still as large as it was shown and the confirmation was typed."""
+    lens, selected = view.desk.lens(view.asked), _selected(view)
+
+    def done() -> str:
+        with view.desk.session(lens) as session:
+            chosen = _as_selector(selected)
+            counted = view.desk.memory.entries.forget(session, **chosen, dry_run=True).count
+            if counted != view.number("count"):
+                raise InvalidArgument(f"there are {counted} by now: look at them again; nothing was forgotten")
+            if view.form.get("typed", "").strip() != f"forget {counted}":
+                raise InvalidArgument(f"type forget {counted} to confirm; nothing was forgotten")
+            found = view.desk.memory.entries.forget(session, **chosen, why=view.form.get("why", ""))
+        return f"Forgotten for good: {found.count}."
+
+    return view.act(done, then=view.url("/entries/gone", **lens.fields), page=forget_page)
+
+
+def plan_page(view: PageView) -> Response:
+    """What a consolidation would do, and those that can be taken back."""
+    desk, lens = view.desk, view.desk.lens(view.asked)
+    share, plan = view.number("share", SHARE) or SHARE, None
+    with desk.session(lens) as session:
+        if view.chosen("share"):
+            if not 1 <= share <= 100:
+                raise InvalidArgument("the share must be from 1 to 100 percent")
+            plan = desk.memory.entries.plan(session, share=share / 100)
+            view.shelf.keep(view.shelf.plans, plan.id, plan)
+        hidden = desk.memory.entries.deleted(session, limit=GONE_MAX).entries
+    applied = dict.fromkeys(it.cause for it in hidden if it.cause.startswith("plan-"))
+    return view.render("plan.html", lens=lens, share=share, plan=plan, applied=list(applied), hidden=hidden)
+
+
+def apply(view: PageView) -> Response:
+    """Apply the plan as it was shown."""
+    lens, id = view.desk.lens(view.asked), view.chosen("plan") or ""
+
+    def done() -> str:
+        plan = view.shelf.plans.get(id)
+        if plan is None:
+            raise InvalidArgument("this plan is not known any more: make another one")
+        with view.desk.session(lens) as session:
+            applied = view.desk.memory.entries.apply(session, plan)
+        return f"Applied: {len(applied.hidden)} hidden, {len(applied.shown)} new. The plan can be undone below."
+
+    return view.act(done, then=view.url("/entries/plan", **lens.fields), page=_without_share)
+
+
+def undo_plan(view: PageView) -> Response:
+    """Take a plan back."""
+    lens, id = view.desk.lens(view.asked), view.chosen("plan") or ""
+
+    def done() -> str:
+        with view.desk.session(lens) as session:
+            undone = view.desk.memory.entries.undo_plan(session, id)
+        return f"Undone: {len(undone.shown)} visible again."
+
+    return view.act(done, then=view.url("/entries/plan", **lens.fields), page=_without_share)
+
+
+def _without_share(view: PageView) -> Response:
+    view.asked.pop("share", None)
+    return plan_page(view)
+
+
+def _selected(view: PageView) -> dict[str, str]:
+    """What is selected; the run of a selection has another name than that of the lens."""
+    fields = {name: "of_run" if name == "run" else name for name in (*SELECTORS, *PROVENANCE)}
+    return {name: value for name, field in fields.items() if (value := view.chosen(field))}
+
+
+def _as_selector(selected: dict[str, str]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {name: value for name, value in selected.items() if name in SELECTORS}
+    provenance = {name: value for name, value in selected.items() if name in PROVENANCE}
+    return chosen | ({"provenance": provenance} if provenance else {})
+
+
+ROUTES: tuple[Route, ...] = (
+    ("GET", "/entries/gone", gone),
+    ("GET", "/entries/forget", forget_page),
+    ("POST", "/entries/forget", forget),
+    ("GET", "/entries/plan", plan_page),
+    ("POST", "/entries/plan/apply", apply),
+    ("POST", "/entries/plan/undo", undo_plan),
+)

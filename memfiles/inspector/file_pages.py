@@ -1,0 +1,130 @@
+"""The pages of one memory file, its history and changes; and of conflicts, which a person settles side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.responses import Response
+
+from memfiles.errors import InvalidArgument, RevisionUnknown
+from memfiles.inspector.view import PageView, Route
+from memfiles.records.file_changes import Receipt, share_of
+
+CONFLICTS = "/conflicts"
+
+
+def file_page(view: PageView) -> Response:
+    """The content, the history, and the difference between two revisions."""
+    desk, uid, user = view.desk, view.path["uid"], view.chosen("user") or ""
+    record = desk.file(uid, user)
+    to = view.number("to")
+    base = view.number("from", to - 1 if to is not None else None)
+    diff, problem = "", None
+    if to is not None and base is not None:
+        try:
+            diff = desk.memory.manager.diff(uid, base, to, user=user or None)
+        except RevisionUnknown as error:
+            problem = str(error)
+    return view.render(
+        "file.html",
+        record=record,
+        user=user,
+        share=share_of(record.max_size_bytes, used=record.size_bytes),
+        changes=record.history[::-1],
+        base=base,
+        to=to,
+        diff=diff,
+        problem=problem,
+        conflicts=[it for it in desk.conflicts() if it.name == record.name],
+        url=view.url(f"/files/{uid}", user=user),
+    )
+
+
+def edit(view: PageView) -> Response:
+    """Replace the content, unless somebody changed it since the page was loaded."""
+    return _changed(
+        view, lambda uid, given: view.desk.memory.manager.replace(uid, view.form.get("content", ""), **given)
+    )
+
+
+def append(view: PageView) -> Response:
+    """Add text at the end; what others did meanwhile stays."""
+    text = view.form.get("text", "")
+
+    def added(uid: str, given: dict[str, Any]) -> Receipt:
+        given.pop("expected_revision")
+        return view.desk.memory.manager.append(uid, text if text.endswith("\n") else text + "\n", **given)
+
+    return _changed(view, added)
+
+
+def undo(view: PageView) -> Response:
+    """Take back the last change, or go back to a revision."""
+    to = view.number("to_revision")
+    return _changed(view, lambda uid, given: view.desk.memory.manager.undo(uid, to_revision=to, **given))
+
+
+def redact(view: PageView) -> Response:
+    """Remove a text from the content and everything kept of it, once the name of the file was typed."""
+    desk, uid, user = view.desk, view.path["uid"], view.chosen("user")
+
+    def done() -> str:
+        record = desk.file(uid, user or "")
+        _check_typed(view, record.name)
+        found = desk.memory.manager.redact(uid, view.form.get("text", ""), by=desk.by, user=user)
+        return f"Removed from the content and the history, as revision {found.receipt.revision}."
+
+    return view.act(done, then=view.url(f"/files/{uid}", user=user), page=file_page)
+
+
+def conflicts(view: PageView) -> Response:
+    """What could not be merged, the newest first; the chosen one next to its record."""
+    found = view.desk.conflicts()
+    chosen = next((it for it in found if it.path == view.chosen("path")), None)
+    return view.render("conflicts.html", conflicts=found, chosen=chosen)
+
+
+def resolve(view: PageView) -> Response:
+    """Keep the record, take the copy, or take what the operator made of both."""
+    desk, path, take = view.desk, view.chosen("path") or "", view.chosen("take")
+
+    def done() -> str:
+        if path not in [it.path for it in desk.conflicts()]:
+            raise InvalidArgument("this conflict is not there any more: it may have been settled meanwhile")
+        given: dict[str, Any] = {"text": view.form.get("text", "")} if take == "text" else {"take": take}
+        settled = desk.memory.sync.resolve(path, **given, expected_revision=view.number("revision"), by=desk.by)
+        after = "the record stays as it is" if settled.revision is None else f"it is revision {settled.revision} now"
+        return f"The conflict of {settled.name} is settled: {after}."
+
+    return view.act(done, then=view.url(CONFLICTS), page=conflicts)
+
+
+def _changed(view: PageView, change: Callable[[str, dict[str, Any]], Receipt]) -> Response:
+    """A change of the file in the path, by the operator, over the revision that the page showed."""
+    uid, user = view.path["uid"], view.chosen("user")
+    given = {"by": view.desk.by, "expected_revision": view.number("revision"), "user": user}
+
+    def done() -> str:
+        view.desk.file(uid, user or "")  # refuses what is not shown
+        receipt = change(uid, given)
+        warned = f" {receipt.warning}." if receipt.warning else ""
+        return f"Saved: {receipt.name} is revision {receipt.revision} now.{warned}"
+
+    return view.act(done, then=view.url(f"/files/{uid}", user=user), page=file_page)
+
+
+def _check_typed(view: PageView, wanted: str) -> None:
+    if view.form.get("typed", "").strip() != wanted:
+        raise InvalidArgument(f"type {wanted} to confirm; nothing was changed")
+
+
+ROUTES: tuple[Route, ...] = (
+    ("GET", "/files/{uid}", file_page),
+    ("POST", "/files/{uid}/edit", edit),
+    ("POST", "/files/{uid}/append", append),
+    ("POST", "/files/{uid}/undo", undo),
+    ("POST", "/files/{uid}/redact", redact),
+    ("GET", CONFLICTS, conflicts),
+    ("POST", CONFLICTS, resolve),
+)

@@ -1,0 +1,93 @@
+"""Live updates: open pages hear that something changed, here, in another process, by hand or from a mirror.
+
+The rule this file guards: the news say that something changed and nothing more, and nothing above the ceiling is news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import suppress
+
+from starlette.responses import StreamingResponse
+
+from memfiles.errors import MemfilesError
+from memfiles.memory import Memory
+from memfiles.storage.events import RecordChanged
+
+QUIET_SECONDS = 0.15  # changes in quick succession are one piece of news
+BEAT_SECONDS = 15.0  # a line now and then, by which a lost connection is noticed
+MIRROR_SECONDS = 2.0  # how often the state of a mirror is looked at while somebody listens
+
+
+class Live:
+    """The pages that listen. ``levels`` are those of which they hear."""
+
+    def __init__(self, memory: Memory, levels: Collection[str]) -> None:
+        self._memory = memory
+        self._levels = levels
+        self._waiting: set[asyncio.Event] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    def start(self) -> None:
+        """Listen to the memory, from the loop that serves the pages."""
+        self._loop = asyncio.get_running_loop()
+        self._stop = self._memory.manager.subscribe(self._heard)
+
+    def end(self) -> None:
+        """End all streams; a server that stops would wait for them."""
+        self._is_over = True
+        if self._loop is not None:
+            self._stop()
+        if self._watch is not None:
+            self._watch.cancel()
+        self._wake()
+
+    def response(self) -> StreamingResponse:
+        """A stream of server-sent events, one for each piece of news."""
+        return StreamingResponse(self._news(), media_type="text/event-stream")
+
+    async def _news(self) -> AsyncIterator[bytes]:
+        changed = asyncio.Event()
+        self._waiting.add(changed)
+        if self._watch is None and self._memory.sync.settings.url and self._memory.workflow.memory.mirror is not None:
+            self._watch = asyncio.create_task(self._watch_mirror())
+        try:
+            yield b"retry: 1000\n\n"
+            while not self._is_over:
+                try:
+                    await asyncio.wait_for(changed.wait(), BEAT_SECONDS)
+                except TimeoutError:
+                    yield b": still here\n\n"
+                    continue
+                await asyncio.sleep(QUIET_SECONDS)
+                changed.clear()
+                if not self._is_over:
+                    yield b"data: changed\n\n"
+        finally:
+            self._waiting.discard(changed)
+
+    def _heard(self, event: RecordChanged) -> None:
+        """In the thread that made or noticed the change."""
+        if self._loop is not None and (not event.level or event.level in self._levels):
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        for changed in self._waiting:
+            changed.set()
+
+    async def _watch_mirror(self) -> None:
+        """Tell of a mirror that has what it lacked, or fails: no record changes then."""
+        shown: object = None
+        while not self._is_over:
+            await asyncio.sleep(MIRROR_SECONDS)
+            if self._waiting:
+                with suppress(MemfilesError):
+                    found = await asyncio.to_thread(self._memory.sync.status)
+                    now = found.pending, found.last_error, found.conflicts, found.refused
+                    if shown not in (None, now):
+                        self._wake()
+                    shown = now

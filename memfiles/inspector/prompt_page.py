@@ -1,0 +1,75 @@
+"""What the model sees: the exact system prompt, the recall block and the tools, their sizes, and what changed."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from starlette.responses import Response
+
+from memfiles.inspector.view import PageView, Route
+from memfiles.records.graphemes import estimate_tokens
+from memfiles.records.history import diff_between
+from memfiles.storage.events import utc_now
+from memfiles.tools.dialects import DIALECTS
+
+
+class Part(NamedTuple):
+    """A text that the model gets; ``diff`` is how it changed since ``before``, "" if it did not."""
+
+    title: str
+    text: str
+    diff: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size in UTF-8 bytes."""
+        return len(self.text.encode())
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens it is."""
+        return estimate_tokens(self.text)
+
+
+class Seen(NamedTuple):
+    """The texts as they are now and since when, and as they were before that, if they were looked at then."""
+
+    texts: tuple[str, ...]
+    at: str
+    before: tuple[str, ...] | None = None
+    before_at: str = ""
+
+
+def prompt(view: PageView) -> Response:
+    """Everything that a session of the lens would hand to the model now."""
+    desk, lens, query = view.desk, view.desk.lens(view.asked), view.chosen("q")
+    dialect = view.chosen("dialect") or "anthropic"
+    with desk.session(lens) as session:
+        texts = {"System prompt": session.system_prompt()}
+        if query is not None:
+            texts["Recall block"] = session.recall(query).text
+        texts["Tools"] = json.dumps(session.tools(dialect), indent=2, ensure_ascii=False)
+    seen = _noted(view, lens.query(q=query, dialect=dialect), tuple(texts.values()))
+    before = seen.before or seen.texts
+    shown = [
+        Part(title, text, diff_between(old, text, names=("before", "now")))
+        for (title, text), old in zip(texts.items(), before, strict=True)
+    ]
+    return view.render(
+        "prompt.html", lens=lens, query=query or "", dialect=dialect, dialects=sorted(DIALECTS), shown=shown, seen=seen
+    )
+
+
+def _noted(view: PageView, choice: str, texts: tuple[str, ...]) -> Seen:
+    """What was seen of this choice, with the texts of now."""
+    known: Seen | None = view.shelf.prompts.get(choice)
+    if known is None:
+        known = Seen(texts, utc_now())
+    elif known.texts != texts:
+        known = Seen(texts, utc_now(), known.texts, known.at)
+    view.shelf.keep(view.shelf.prompts, choice, known)
+    return known
+
+
+ROUTES: tuple[Route, ...] = (("GET", "/prompt", prompt),)

@@ -1,0 +1,133 @@
+"""The server of the inspector: all pages as one application, on loopback alone, until it is interrupted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+from jinja2 import Environment
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount
+from starlette.routing import Route as HttpRoute
+from starlette.staticfiles import StaticFiles
+
+from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.inspector import entry_pages, entry_sets, file_pages, operator_pages, overview, prompt_page
+from memfiles.inspector.desk import Desk
+from memfiles.inspector.guard import HOST, Guard
+from memfiles.inspector.live import Live
+from memfiles.inspector.view import Handler, PageView, Route, Shelf, templates
+from memfiles.memory import Memory
+
+STATIC = Path(__file__).with_name("static")
+PAGES: tuple[Route, ...] = (
+    *overview.ROUTES,
+    *file_pages.ROUTES,
+    *entry_pages.ROUTES,
+    *entry_sets.ROUTES,
+    *operator_pages.ROUTES,
+    *prompt_page.ROUTES,
+)
+_SHUTDOWN_SECONDS = 2
+_log = logging.getLogger("memfiles")
+
+
+def bind(port: int) -> socket.socket:
+    """Bind a socket on loopback to a port, 0 for any free one; ``InvalidArgument`` if it is taken."""
+    try:
+        return socket.create_server((HOST, port))  # it listens, so a browser waits from now on
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise InvalidArgument(f"port {port} cannot be used ({why}): choose another with --port") from error
+
+
+class Inspector:
+    """The page on one memory, to be served at a socket; ``link`` opens it, once."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        listening: socket.socket,
+        operator: str,
+        ceiling: str | None = None,
+        read_only: bool = False,
+    ) -> None:
+        """``operator`` is who acts, and ``ceiling`` the highest level that is shown."""
+        self._listening = listening
+        desk = Desk(memory, operator=operator, ceiling=ceiling, read_only=read_only)
+        self._live = Live(memory, desk.levels)
+        inner = _site(desk, self._live)
+        self._guard = Guard(inner, port=listening.getsockname()[1], read_only=read_only)
+        inner.state.guard = self._guard
+        self.link = self._guard.link
+
+    def serve(self) -> None:
+        """Serve until a ``KeyboardInterrupt``."""
+        config = uvicorn.Config(
+            self._guard,
+            http="h11",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        )
+        _StreamsFirst(config, self._live).run(sockets=[self._listening])
+
+
+class _StreamsFirst(uvicorn.Server):
+    """Ends the streams at shutdown, which would wait for them; only a subclass learns of it in time."""
+
+    def __init__(self, config: uvicorn.Config, live: Live) -> None:
+        super().__init__(config)
+        self._live = live
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._live.start()
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._live.end()
+        await super().shutdown(sockets)
+
+
+def _site(desk: Desk, live: Live) -> Starlette:
+    """The application behind the guard, which is its ``state.guard`` and knows the path that comes first."""
+    env, shelf = templates(), Shelf()
+    routes = [HttpRoute(f"/{{root}}{path}", _endpoint(page, desk, shelf, env), methods=[method])
+              for method, path, page in PAGES]  # fmt: skip
+
+    async def news(_: Request) -> Response:
+        return live.response()
+
+    async def lost(request: Request, error: Exception) -> Response:
+        return PlainTextResponse(
+            "there is no such page\n", error.status_code if isinstance(error, HTTPException) else 500
+        )
+
+    static = Mount("/{root}/static", StaticFiles(directory=STATIC))
+    return Starlette(
+        routes=[*routes, HttpRoute("/{root}/live", news), static], exception_handlers={HTTPException: lost}
+    )
+
+
+def _endpoint(page: Handler, desk: Desk, shelf: Shelf, env: Environment) -> Callable[[Request], Response]:
+    def answer(request: Request) -> Response:
+        view = PageView(request, desk, shelf, env)
+        try:
+            return page(view)
+        except MemfilesError as error:
+            return view.failed(error)
+        except Exception:
+            _log.exception("the page %s failed", request.url.path.partition("/")[2].partition("/")[2])
+            return view.failed(MemfilesError("an internal error; the details were logged"))
+
+    return answer

@@ -1,0 +1,208 @@
+"""A view: one request to the page, and how values are written into a template.
+
+The rule this file guards: everything that comes from memory is escaped, and what nobody would see of it is shown: marks
+that turn the direction of writing, and characters without a width, with which a text can hide from its reader.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from memfiles.entries.consolidation.plan import Plan
+from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.index.text.tokenizer import spans_of, terms_of
+from memfiles.inspector.desk import Desk
+from memfiles.records.graphemes import estimate_tokens, harmless
+from memfiles.records.record import Actor
+
+PAGE_ROWS = 50
+_STATUS = {2: 400, 3: 404, 4: 409, 5: 422, 6: 403, 7: 503}  # by the exit code that the command line would end with
+SHELF_MAX = 100
+_WORD = re.compile(r"[^\W_]+")
+_DIFF = {"+": "added", "-": "removed", "@": "place"}
+_DIFF_HEAD = 2  # lines
+_KIB = 1024
+
+T = TypeVar("T")
+Handler = Callable[["PageView"], Response]
+Route = tuple[str, str, Handler]
+
+
+class Shelf:
+    """What outlives a request: what was said to the operator, plans that were shown, and prompts seen before."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, str] = {}
+        self.plans: dict[str, Plan] = {}
+        self.prompts: dict[str, Any] = {}
+        self._turn = threading.Lock()
+
+    def keep(self, on: dict[str, T], key: str, value: T) -> None:
+        """Put something on the shelf as the newest; the oldest goes if there are too many."""
+        with self._turn:
+            on.pop(key, None)
+            on[key] = value
+            while len(on) > SHELF_MAX:
+                del on[next(iter(on))]
+
+
+class PageView:
+    """One request. ``asked`` are the fields of its query and form; ``error`` is why an action failed."""
+
+    def __init__(self, request: Request, desk: Desk, shelf: Shelf, templates: Environment) -> None:
+        self.desk = desk
+        self.shelf = shelf
+        self._request = request
+        self._templates = templates
+        self._guard = request.app.state.guard
+        self.form: dict[str, str] = request.scope.get("state", {}).get("form", {})
+        self.asked = {**request.query_params, **self.form}
+        self.is_action = request.method == "POST"
+        self.error: MemfilesError | None = None
+
+    @property
+    def path(self) -> Mapping[str, str]:
+        """The parts of the path that have a name in its route."""
+        return self._request.path_params
+
+    @property
+    def here(self) -> str:
+        """The address of the page, to be loaded again."""
+        query = urlencode([(name, value) for name, value in self._request.query_params.multi_items() if name != "said"])
+        return f"{self._request.url.path}{query and '?'}{query}"
+
+    def url(self, path: str, /, **query: object) -> str:
+        """The address of a page of ours; fields that are empty are left out."""
+        asked = urlencode({name: value for name, value in query.items() if value not in ("", None)})
+        return f"{self._guard.root}{path}{asked and '?'}{asked}"
+
+    def chosen(self, name: str) -> str | None:
+        """A field of the query or form without blanks around it; None if it is empty or missing."""
+        return self.asked.get(name, "").strip() or None
+
+    def draft(self, name: str, default: object) -> object:
+        """What the operator sent in a form that failed, so that it is not lost; else what is there."""
+        return self.form.get(name, default)
+
+    def number(self, name: str, default: int | None = None) -> int | None:
+        """A field that is a whole number; ``InvalidArgument`` for another text."""
+        text = self.chosen(name)
+        if text is None:
+            return default
+        if not text.isdecimal() or len(text) > 12:
+            raise InvalidArgument(f"{name} must be a whole number")
+        return int(text)
+
+    def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
+        """The page of a template."""
+        said = self.shelf.said.pop(self.asked.get("said", ""), None)
+        known = {"view": self, "desk": self.desk, "csrf": self._guard.csrf, "said": said, "error": self.error}
+        if self.error is not None:
+            status = _STATUS.get(self.error.exit_code, 500)
+        return HTMLResponse(self._templates.get_template(template).render({**known, **values}), status)
+
+    def act(self, action: Callable[[], str], *, then: str, page: Handler) -> Response:
+        """Do it and go ``then`` to an address, with what the action says of it; or show the page with the error."""
+        try:
+            said = action()
+        except MemfilesError as error:
+            self.error = error
+            return page(self)
+        self.shelf.keep(self.shelf.said, key := secrets.token_urlsafe(6), said)
+        return RedirectResponse(f"{then}{'&' if '?' in then else '?'}{urlencode({'said': key})}", 303)
+
+    def failed(self, error: MemfilesError) -> Response:
+        """The page for a request that cannot be answered."""
+        self.error = error
+        return self.render("message.html")
+
+
+def templates() -> Environment:
+    """The templates, with everything escaped that is not marked as safe."""
+    made = Environment(
+        loader=PackageLoader("memfiles.inspector"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    made.filters.update(
+        at=at,
+        tobytes=lambda text: len(text.encode()),
+        diffed=diffed,
+        joined=joined,
+        percent=percent,
+        plain=harmless,
+        size=size,
+        tokens=estimate_tokens,
+        who=who,
+    )
+    made.globals.update(marked=marked)
+    return made
+
+
+def at(moment: str) -> Markup:
+    """A time of a record, to the second; the whole of it shows on demand."""
+    if not moment:
+        return Markup("–")
+    shown = moment[:19].replace("T", " ")
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(moment, shown)
+
+
+def size(count: float) -> str:
+    """A number of bytes, for a person."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < _KIB or unit == "GiB":
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= _KIB
+    raise AssertionError
+
+
+def percent(share: float) -> str:
+    """A share of 1, for a person."""
+    return f"{share:.0%}" if share >= 0.01 or not share else "<1%"
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names in a row, or a dash."""
+    return ", ".join(map(harmless, names)) or "–"
+
+
+def who(by: Actor | Any) -> str:
+    """Who did something: the human or program, as which agent or through which surface, and in which call."""
+    run = getattr(by, "session", None) or getattr(by, "run", None)
+    name = by.agent or run
+    known = [f"{by.actor} as {name}" if by.actor and name and by.actor != name else by.actor or name]
+    known += [f"run {run}" if by.agent and run else None, f"call {by.call}" if by.call else None]
+    return harmless(", ".join(part for part in known if part)) or "–"
+
+
+def diffed(text: str) -> list[tuple[str, str]]:
+    """The lines of a unified diff after its head, each with its class."""
+    lines = text.removesuffix("\n").split("\n")[_DIFF_HEAD:] if text else []
+    return [(_DIFF.get(line[:1], "same"), harmless(line)) for line in lines]
+
+
+def marked(text: str, query: str | None) -> Markup:
+    """The text with the words that a query asked for marked."""
+    wanted = {word for term in terms_of(query) for form in term.stems for word in form} if query else set[str]()
+    shown, end = Markup(), 0
+    for begin, stem in spans_of(text) if wanted else ():
+        word = _WORD.match(text, begin)
+        if stem in wanted and word is not None:
+            shown += escape(harmless(text[end:begin])) + Markup("<mark>{}</mark>").format(harmless(word[0]))
+            end = word.end()
+    if not end and query and (begin := text.lower().find(query.lower())) >= 0:  # inside a word
+        end = begin + len(query)
+        shown = escape(harmless(text[:begin])) + Markup("<mark>{}</mark>").format(harmless(text[begin:end]))
+    return shown + escape(harmless(text[end:]))

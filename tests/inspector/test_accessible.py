@@ -1,0 +1,83 @@
+"""Everybody can use it: by keyboard, on a narrow screen, light or dark, with a screen reader; axe finds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.inspector.conftest import visiting
+from tests.inspector.inspecting import SHOWN, Visit, command, serving
+
+pytestmark = pytest.mark.slow
+_FOUND_AXE = find_spec("axe_playwright_python")
+assert _FOUND_AXE is not None
+AXE = Path(_FOUND_AXE.origin or "").with_name("axe.min.js").read_text("utf-8")
+FOUND = """
+() => axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]})
+    .then(found => found.violations.map(it => `${it.id}: ${it.nodes.map(node => node.html).slice(0, 3).join(" | ")}`))
+"""
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture
+def looking(browser: Browser, workflow: Path) -> Iterator[Visit]:
+    """A visit in which the test may add a script of its own, as the policy of the pages is not looked at."""
+    with serving(workflow) as served, visiting(browser, served, bypass_csp=True, reduced_motion="reduce") as visit:
+        yield visit
+
+
+def test_axe_finds_nothing(looking: Visit) -> None:
+    """On any page, at both widths, light and dark; and no page is wider than the screen."""
+    found = list[str]()
+    for path in SHOWN.values():
+        looking.go(path)
+        looking.page.evaluate(AXE)
+        for width in (1440, 360):
+            looking.page.set_viewport_size({"width": width, "height": 900})
+            found += [f"{path} at {width}: wider than the screen"] * looking.page.evaluate(f"{WIDER} > 0")
+            for theme in THEMES:
+                looking.page.emulate_media(color_scheme=theme)
+                found += [f"{path} at {width}, {theme}: {it}" for it in looking.page.evaluate(FOUND)]
+
+    assert [] == found
+
+
+def test_a_walk_with_the_keyboard_alone(visit: Visit) -> None:
+    """From the first key to a corrected file: to the content, along what can be used, and back, always seen."""
+    page, keys = visit.page, visit.page.keyboard
+    keys.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    keys.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    _tab_to(visit, "playbook")
+    assert "solid" == page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    keys.press("Enter")
+    page.wait_for_url("**/files/playbook")
+    _tab_to(visit, "Add a line at the end")
+    keys.type("- Be there.")
+    keys.press("Enter")
+    visit.said("playbook is revision 2 now")
+    assert "- Be kind.\n- Be there.\n" == command(visit.served.workflow, "read", "playbook")
+    _tab_to(visit, "Redact a text for good")
+    keys.press("Space")
+    keys.press("Tab")
+    expect(page.get_by_label("The text")).to_be_focused()
+    _tab_to(visit, "Entries", backwards=True)
+    keys.press("Enter")
+    page.wait_for_url("**/entries")
+
+
+def _tab_to(visit: Visit, name: str, *, backwards: bool = False) -> None:
+    """Press Tab until what has the focus has this name or label."""
+    named = "document.activeElement.labels?.[0]?.innerText || document.activeElement.innerText || ''"
+    for _ in range(60):
+        visit.page.keyboard.press("Shift+Tab" if backwards else "Tab")
+        if visit.page.evaluate(named).strip() == name:
+            return
+    pytest.fail(f"{name} cannot be reached with the keyboard")

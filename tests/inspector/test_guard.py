@@ -1,0 +1,172 @@
+"""Who may ask the inspector, and what a page may do: asked without a browser, as an attacker would."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from memfiles.inspector.guard import FORM_MAX
+from tests.inspector.inspecting import Served, filled, serving
+
+
+class Asker:
+    """Somebody who was let in: the cookie, the secret path and the secret of the forms."""
+
+    def __init__(self, served: Served) -> None:
+        self.host = served.origin.partition("://")[2]
+        self.origin = served.origin
+        status, headers, _ = self.ask("GET", served.link.removeprefix(served.origin), {})
+        assert status == 303
+        self.cookie = headers["set-cookie"].partition(";")[0]
+        self.set_cookie, self.root = headers["set-cookie"], headers["location"].rstrip("/")
+        self.link = served.link.removeprefix(served.origin)
+        _, self.headers, page = self.ask("GET", f"{self.root}/files/playbook", {"Cookie": self.cookie})
+        self.csrf = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+
+    def ask(
+        self, method: str, path: str, headers: dict[str, str], body: str | None = None
+    ) -> tuple[int, dict[str, str], str]:
+        """The answer to one request with these headers and no others of ours."""
+        connection = http.client.HTTPConnection(self.host, timeout=60)
+        try:
+            connection.putrequest(method, path, skip_host="Host" in headers)
+            for name, value in headers.items():
+                connection.putheader(name, value)
+            if body is not None:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body.encode() if body is not None else None)
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read().decode()
+        finally:
+            connection.close()
+
+    def send(self, path: str, fields: dict[str, str], **headers: str) -> int:
+        """The status of a form that is sent as the page would, but for these headers; "" leaves one out."""
+        return self.answer(path, fields, **headers)[0]
+
+    def answer(self, path: str, fields: dict[str, str], **headers: str) -> tuple[int, str]:
+        """The status and the text of the answer."""
+        named = {"Cookie": self.cookie, "Origin": self.origin, "Content-Type": "application/x-www-form-urlencoded"}
+        named |= {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {name: value for name, value in named.items() if value}
+        status, _, text = self.ask("POST", f"{self.root}{path}", sent, urlencode(fields))
+        return status, text
+
+
+@pytest.fixture(scope="module")
+def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
+    with serving(filled(tmp_path_factory.mktemp("guarded"))) as served:
+        yield Asker(served)
+
+
+def test_the_link_works_once(asker: Asker) -> None:
+    """Afterwards only the cookie lets anybody in; with it, the link leads to the page."""
+    assert 401 == asker.ask("GET", asker.link, {})[0]
+    assert 401 == asker.ask("GET", "/enter?token=", {})[0]
+    assert 303 == asker.ask("GET", asker.link, {"Cookie": asker.cookie})[0]
+
+
+def test_the_cookie_is_kept_from_scripts_other_sites_and_other_ports(asker: Asker) -> None:
+    """It is sent to the secret path alone."""
+    assert {"httponly", "samesite=strict", f"path={asker.root.lower()}"} <= set(asker.set_cookie.lower().split("; "))
+    assert len(asker.root) > 12
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "127.0.0.1"}, 403),
+        ({"Cookie": ""}, 401),
+        ({"Cookie": "memfiles=x"}, 401),
+    ],
+)
+def test_who_may_read(asker: Asker, headers: dict[str, str], status: int) -> None:
+    """Only requests to our own name, from our own page or a person's own hand, with the cookie."""
+    assert status == asker.ask("GET", f"{asker.root}/", {"Cookie": asker.cookie, **headers})[0]
+
+
+def test_the_path_is_a_secret(asker: Asker) -> None:
+    """Without it there is nothing, whatever else is known."""
+    known = {"Cookie": asker.cookie}
+    assert 404 == asker.ask("GET", "/guessed/", known)[0]
+    assert 404 == asker.ask("GET", "/static/style.css", known)[0]
+    assert 401 == asker.ask("GET", f"{asker.root}/static/style.css", {})[0]
+    assert 404 == asker.ask("GET", f"{asker.root}/static/../guard.py", known)[0]
+    assert 404 == asker.ask("GET", f"{asker.root}/nowhere", known)[0]
+
+
+@pytest.mark.parametrize(
+    ("headers", "csrf", "status"),
+    [
+        ({}, None, 303),
+        ({"Origin": "", "Sec_Fetch_Site": "same-origin"}, None, 303),
+        ({}, "", 403),
+        ({}, "guessed", 403),
+        ({"Origin": "http://evil.example"}, None, 403),
+        ({"Origin": "null"}, None, 403),
+        ({"Origin": ""}, None, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, None, 403),
+        ({"Cookie": ""}, None, 401),
+        ({"Host": "evil.example"}, None, 403),
+        ({"Content_Type": "text/plain"}, None, 405),
+    ],
+)
+def test_who_may_change(asker: Asker, headers: dict[str, str], csrf: str | None, status: int) -> None:
+    """Only forms of our own pages; nothing changes otherwise."""
+    fields = {"csrf": asker.csrf if csrf is None else csrf, "text": f"- {status} {headers} {csrf}"}
+    assert status == asker.send("/files/playbook/append", fields, **headers)
+    page = asker.ask("GET", f"{asker.root}/files/playbook", {"Cookie": asker.cookie})[2]
+    assert (status == 303) == (f"- {status} {headers} {csrf}".replace("'", "&#39;") in page)
+
+
+def test_a_form_has_a_limit(asker: Asker) -> None:
+    """What is larger than any file can be is not read to its end."""
+    with pytest.raises(OSError):  # noqa: PT011 - reset, broken or refused, as it comes
+        status = asker.send("/files/playbook/append", {"csrf": asker.csrf, "text": "x" * (FORM_MAX + 1)})
+        assert 413 == status
+        raise OSError
+
+
+def test_every_answer_is_locked_down(asker: Asker) -> None:
+    """Pages, refusals and files: nothing from elsewhere, no frame, no cache, no guessing of types."""
+    for path, cookie in ((f"{asker.root}/", asker.cookie), ("/", ""), (f"{asker.root}/static/live.js", asker.cookie)):
+        headers = asker.ask("GET", path, {"Cookie": cookie})[1]
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert ("no-store", "nosniff", "DENY") == tuple(
+            headers[name] for name in ("cache-control", "x-content-type-options", "x-frame-options")
+        )
+
+
+def test_read_only_refuses_every_action(tmp_path: Path) -> None:
+    """Whatever form is sent, although every page is shown."""
+    from memfiles.inspector.server import PAGES
+
+    with serving(filled(tmp_path), "--read-only") as served:
+        host = served.origin.partition("://")[2]
+        asker = Asker.__new__(Asker)
+        asker.host, asker.origin = host, served.origin
+        _, headers, _ = asker.ask("GET", served.link.removeprefix(served.origin), {})
+        asker.cookie, asker.root = headers["set-cookie"].partition(";")[0], headers["location"].rstrip("/")
+        page = asker.ask("GET", f"{asker.root}/files/playbook", {"Cookie": asker.cookie})[2]
+        before = {path.name: path.read_bytes() for path in (tmp_path / ".memory").glob("*.json")}
+        actions = [path.replace("{uid}", "playbook") for method, path, _ in PAGES if method == "POST"]
+        answers = [asker.answer(path, {"csrf": "unknown", "text": "x"}) for path in actions]
+
+    assert "csrf" not in page
+    assert len(actions) > 10
+    assert {(403, "nothing was changed: the inspector was started with --read-only\n")} == set(answers)
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / ".memory").glob("*.json")}

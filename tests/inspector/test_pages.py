@@ -1,0 +1,389 @@
+"""Every page and every action of the inspector, in a real browser, next to what another process finds afterwards."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+import memfiles
+from tests.inspector.conftest import visiting
+from tests.inspector.inspecting import OPERATOR, SCRIPT, Visit, command, saved_by, seen_by, serving
+
+pytestmark = pytest.mark.slow
+MIRRORED = """
+memory:
+  mirror: {{url: "file://{}", pull: restore}}
+  files: [{{uid: notes, name: notes, content: "a\\n"}}]
+agents: {{}}
+"""
+ADA = "agent=support&user=ada&level=INTERNAL"
+
+
+def test_the_overview(visit: Visit) -> None:
+    """Files with meters, levels, revisions and who changed them; budgets; what needs attention; and growth."""
+    page = visit.go("/")
+    notes = page.locator("tr", has_text="customer-notes")
+    expect(notes).to_contain_text("INTERNAL")
+    expect(notes).to_contain_text("support, run evt-1, call toolu_02")
+    expect(notes.locator("svg")).to_have_attribute("aria-label", "8% of its cap is used")
+    visit.sees("Nothing: every file, budget and copy is as it should be.", "support", "Mirror")
+    expect(page.locator("#activity figure")).to_have_count(3)  # loaded after the page was shown
+    page.get_by_role("link", name="24h").click()
+    visit.sees("Writes per hour")
+    page = visit.go("/?name=play")
+    expect(page.locator("#files-title")).to_contain_text("1")
+    visit.misses("customer-notes")
+
+
+def test_what_needs_attention_comes_first(visit: Visit) -> None:
+    """A file that is nearly full, as soon as it is."""
+    visit.go("/")
+    command(_workflow(visit), "append", "customer-notes", "x" * 500)
+
+    visit.sees("File customer-notes", "bytes are used: shorten it, or raise its cap")
+
+
+def test_a_file_is_edited_and_undone(visit: Visit) -> None:
+    """The change is a revision of the operator's; the page shows what it changed, and takes it back."""
+    page = visit.go("/files/customer-notes-7f3a")
+    page.get_by_label("The whole content").fill("# Customers\n- Ada is on Team\n")
+    visit.press("Save")
+    visit.said("customer-notes is revision 4 now")
+    assert "# Customers\n- Ada is on Team\n" == command(_workflow(visit), "read", "customer-notes")
+    expect(page.locator(".timeline li").first).to_contain_text(f"{OPERATOR} as ui")
+
+    page.get_by_role("link", name="What changed in revision 4").click()
+    expect(page.locator("#difference .added")).to_contain_text("+- Ada is on Team")
+    expect(page.locator("#difference .removed").first).to_contain_text("Ada is on Basic")
+    page.get_by_label("From revision").fill("1")
+    visit.press("Show the difference")
+    expect(page.locator("#diff-title")).to_have_text("Revision 1 to 4")
+
+    visit.press("Undo the last change")
+    visit.said("revision 5")
+    page.get_by_role("button", name="Go back to it (revision 2)").click()
+    assert "# Customers\n- Ada is on Pro\n- Bob is on Free\n" == command(_workflow(visit), "read", "customer-notes")
+    page.get_by_label("Add a line at the end").fill("- Eve is new")
+    visit.press("Add")
+    assert command(_workflow(visit), "read", "customer-notes").endswith("- Bob is on Free\n- Eve is new\n")
+
+
+def test_an_edit_over_somebody_else_s_is_refused_and_not_lost(visit: Visit) -> None:
+    """The page keeps what was typed, says who was faster, and offers the present text."""
+    page = visit.go("/files/playbook")
+    page.get_by_label("The whole content").fill("mine")
+    command(_workflow(visit), "append", "playbook", "theirs")
+    visit.press("Save")
+    expect(page.get_by_role("alert")).to_contain_text("revision")
+    expect(page.get_by_label("The whole content")).to_have_value("mine")
+    visit.sees("theirs")
+    page.get_by_role("link", name="Load what is there now").click()
+    expect(page.get_by_label("The whole content")).to_have_value("- Be kind.\ntheirs")
+    visit.complaints.clear()  # the browser notes the status 409
+
+
+def test_a_text_is_redacted_for_good(visit: Visit) -> None:
+    """Once the name was typed: from the content and the history."""
+    page = visit.go("/files/customer-notes-7f3a")
+    page.get_by_text("Redact a text for good").click()
+    page.get_by_label("The text").fill("Ada is on ")
+    page.get_by_label("Type customer-notes to confirm").fill("playbook")
+    visit.press("Redact")
+    expect(page.get_by_role("alert")).to_contain_text("type customer-notes to confirm")
+    page.get_by_label("Type customer-notes to confirm").fill("customer-notes")
+    visit.press("Redact")
+    visit.said("Removed from the content and the history")
+    assert "Ada is on" not in (_workflow(visit).parent / ".memory" / "customer-notes-7f3a.json").read_text()
+    visit.complaints.clear()  # the browser notes the status 400
+
+
+def test_a_conflict_is_settled_side_by_side(browser: Browser, tmp_path: Path) -> None:
+    """Two machines changed the same line: the page shows both, and takes what a person makes of them."""
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    machines = [tmp_path / name for name in ("one", "two")]
+    for folder in machines:
+        folder.mkdir()
+        (folder / "workflow.yaml").write_text(MIRRORED.format(mirror))
+    command(machines[0] / "workflow.yaml", "restore")
+    command(machines[1] / "workflow.yaml", "restore")
+    with memfiles.open(machines[1] / "workflow.yaml", watch=False) as late:
+        late.manager.edit("notes", "a", "theirs")
+        late.sync.flush(30)
+    with memfiles.open(machines[0] / "workflow.yaml", watch=False) as first:
+        first.manager.edit("notes", "a", "mine")
+        first.sync.pull()
+        first.sync.flush(30)
+        assert 1 == len(first.sync.conflicts())
+
+    with serving(machines[0] / "workflow.yaml") as served, visiting(browser, served) as visit:
+        visit.sees("changes could not be merged", "clean")
+        visit.page.get_by_role("link", name="Settle them").click()
+        visit.page.get_by_role("link", name="notes").click()
+        visit.sees("The record now", "The copy that lost", "mine", "theirs")
+        visit.page.get_by_label("Or make one text of both").fill("mine and theirs\n")
+        visit.press("Save this text")
+        visit.said("The conflict of notes is settled")
+        visit.sees("There is none.")
+        assert "mine and theirs\n" == command(served.workflow, "read", "notes")
+
+
+def test_entries_are_found_with_the_reason(visit: Visit) -> None:
+    """The words are marked; a neighbour says that it is one; filters leave out the others; another user sees hers."""
+    page = visit.go(f"/entries?{ADA}&q=plan+pays")
+    first = page.locator(".entries li").first
+    expect(first.locator("mark")).to_have_text(["plan", "plan", "pays"])
+    expect(first).to_contain_text("found by words")
+    expect(page.locator(".entries")).to_contain_text("neighbour of a match")
+    page.get_by_label("User").fill("bob")
+    visit.press("Show")
+    visit.sees("Bob is on the Free")
+    visit.misses("Ada is on")
+
+    for asked, shown, hidden in (
+        ("tag=billing", "plan", "contact"),
+        ("kind=fact", "hours", "contact"),
+        ("since=2001-01-01", "contact", "merger"),
+        ("category=general", "contact", "merger"),
+        ("q=zebra&level=CONFIDENTIAL", "merger", "hours"),
+    ):
+        page = visit.go(f"/entries?agent=support&user=ada&{asked}")
+        expect(page.locator(".entries")).to_contain_text(shown)
+        expect(page.locator(".entries").or_(page.locator("main")).first).not_to_contain_text(f"{hidden} is")
+        assert hidden not in [link.inner_text() for link in page.locator(".entries h2 a").all()]
+
+
+def test_an_entry_is_corrected_pinned_deleted_and_restored(visit: Visit) -> None:
+    """Each in the session that may do it, with the operator's name in its life."""
+    page = visit.go(f"/entries/one?{ADA}&key=plan")
+    visit.sees("It is shown, because it is recent enough", "the user", "evt-1")
+    page.get_by_label("Text", exact=True).fill("Ada is on the Basic plan.")
+    page.get_by_label("Tags, with commas").fill("billing, checked")
+    visit.press("Save")
+    visit.said("plan is revision 2 now")
+    assert "Ada is on the Basic plan." == seen_by(_workflow(visit), "ada")["plan"]
+    expect(page.locator(".timeline li").first).to_contain_text(OPERATOR)
+    page.get_by_role("link", name="What changed in revision 2").click()
+    expect(page.locator("#difference .added")).to_contain_text("Basic")
+
+    visit.press("Pin")
+    visit.said("plan is pinned now")
+    visit.sees("shown, because it is pinned")
+    visit.press("Unpin")
+    visit.press("Undo the last change")
+    visit.said("earlier text")
+    visit.press("Delete")
+    visit.said("plan is deleted")
+    visit.sees("not shown: it was deleted")
+    assert "plan" not in seen_by(_workflow(visit), "ada")
+    visit.press("Restore")
+    visit.said("plan is back")
+    assert "Ada is on the Pro plan since March; she pays yearly." == seen_by(_workflow(visit), "ada")["plan"]
+    page.get_by_role("button", name="Go back to it (revision 2)").click()
+    assert "Ada is on the Basic plan." == seen_by(_workflow(visit), "ada")["plan"]
+
+
+def test_an_entry_of_all_users_is_changed_from_the_view_of_one(visit: Visit) -> None:
+    """What a user's session may not change, the operator changes for the agent."""
+    page = visit.go(f"/entries/one?{ADA}&key=hours")
+    visit.sees("the agent")
+    page.get_by_label("Text", exact=True).fill("The desk opens at ten.")
+    visit.press("Save")
+    visit.said("hours is revision 2 now")
+    assert "The desk opens at ten." == seen_by(_workflow(visit), "bob")["hours"]
+    visit.sees("user ada")  # the page stays hers
+
+
+def test_deleted_entries_are_listed_and_restored(visit: Visit) -> None:
+    """From the list, in one step."""
+    page = visit.go(f"/entries/gone?{ADA}")
+    visit.sees("mood")
+    page.get_by_role("button", name="Restore mood").click()
+    visit.said("mood is back")
+    assert "mood" in seen_by(_workflow(visit), "ada")
+
+
+def test_entries_are_forgotten_after_a_count_and_a_typed_word(visit: Visit) -> None:
+    """What grew meanwhile is counted again; the tombstone stays without content."""
+    page = visit.go(f"/entries/forget?{ADA}&tag=billing")
+    visit.sees("1 entry of agent support, user ada", "plan")
+    visit.press("Forget for good")  # the field is required: nothing is sent
+    page.get_by_label("Type forget 1 to confirm").fill("yes")
+    visit.press("Forget for good")
+    expect(page.get_by_role("alert")).to_contain_text("type forget 1 to confirm")
+    saved_by(_workflow(visit), "ada", "bill", "x", tags=["billing"])
+    page.get_by_label("Type forget 1 to confirm").fill("forget 1")
+    page.get_by_label("Why").fill("asked to")
+    visit.press("Forget for good")
+    expect(page.get_by_role("alert")).to_contain_text("there are 2 by now")
+    page.get_by_label("Type forget 2 to confirm").fill("forget 2")
+    visit.press("Forget for good")
+    visit.said("Forgotten for good: 2")
+    visit.sees("asked to", OPERATOR)
+    assert {"contact", "typed", "hours"} <= set(seen_by(_workflow(visit), "ada"))
+    held = [
+        path for path in (_workflow(visit).parent / ".memory").rglob("*.json") if b"pays yearly" in path.read_bytes()
+    ]
+    assert [] == held
+    visit.complaints.clear()  # the browser notes the statuses 400
+
+
+def test_a_plan_is_shown_applied_and_undone(visit: Visit) -> None:
+    """Duplicates are merged; the undo brings all back."""
+    page = visit.go("/entries/plan?agent=support&level=INTERNAL")
+    page.get_by_label("Down to percent of the budget").fill("20")
+    visit.press("Make a plan")
+    visit.sees("merge", "refund-0")
+    visit.press("Apply this plan")
+    visit.said("Applied:")
+    assert 1 == len([key for key in seen_by(_workflow(visit), None) if key.startswith("refund")])
+    page.locator("main").get_by_role("button", name="Undo").click()
+    visit.said("Undone")
+    assert 3 == len([key for key in seen_by(_workflow(visit), None) if key.startswith("refund")])
+
+
+def test_the_users(visit: Visit) -> None:
+    """Who is there and how much of each; one of them with files, export and the way to what agents believe."""
+    page = visit.go("/users")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.get_by_role("link", name="ada").click()
+    visit.sees("3, ", "Entries of support", "File profile", "records would go")
+    with page.expect_download() as download:
+        visit.press("Export")
+    with zipfile.ZipFile(download.value.path()) as archive:
+        assert ["support.jsonl"] == archive.namelist()
+        assert b"Prefers email" in archive.read("support.jsonl")
+    page.get_by_role("link", name="File profile").click()
+    page.get_by_label("Add a line at the end").fill("- Ada likes tea")
+    visit.press("Add")
+    assert "# Me\n- Ada likes tea\n" == command(_workflow(visit), "read", "profile", "--user", "ada")
+
+
+def test_what_the_model_sees(visit: Visit) -> None:
+    """The very bytes that a session gets, their sizes, and what changed since they were looked at."""
+    page = visit.go(f"/prompt?{ADA}&q=plan&dialect=openai")
+    with memfiles.open(_workflow(visit), watch=False) as memory:
+        session = memory.session("support", user="ada", ends_run=False)
+        prompt, recalled, tools = session.system_prompt(), session.recall("plan").text, session.tools("openai")
+    shown = [part.text_content() for part in page.locator("pre.text").all()]
+
+    assert [prompt, recalled] == shown[:2]
+    assert tools == json.loads(shown[2] or "")
+    visit.sees(f"{len(prompt.encode()):,} bytes · about {memfiles.estimate_tokens(prompt):,} tokens")
+
+    command(_workflow(visit), "entries", "save", "new", "A new thing", "--agent", "support", "--user", "ada")
+    expect(page.locator(".diff .added").first).to_contain_text("new")
+    visit.sees("when it was last looked at", "| A new thing")
+
+
+def test_the_audit(visit: Visit) -> None:
+    """By every field; a bad one is explained."""
+    page = visit.go("/audit?op=edit")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("customer-notes")
+    page.get_by_label("Operation").fill("")
+    page.get_by_label("User").fill("bob")
+    visit.press("Show")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page = visit.go("/audit?record=playbook")
+    visit.sees("No such event.")
+    page = visit.go("/audit?since=yesterdayish")
+    expect(page.get_by_role("alert")).to_contain_text("since")
+    visit.complaints.clear()  # the browser notes the status 400
+
+
+@pytest.mark.parametrize(("name", "suffix"), [("Zip", ".zip"), ("JSON Lines", ".jsonl"), ("One Markdown", ".md")])
+def test_exports(visit: Visit, name: str, suffix: str) -> None:
+    """What the session sees, as a file; the audit says who took it."""
+    page = visit.go(f"/export?{ADA}")
+    page.get_by_label(name).check()
+    with page.expect_download() as download:
+        visit.press("Export")
+    data = Path(download.value.path()).read_bytes()
+    if suffix == ".zip":
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            data = b"".join(archive.read(each) for each in archive.namelist())
+    assert download.value.suggested_filename.endswith(suffix)
+    assert all(text in data for text in (b"Works from Berlin", b"opens at nine"))
+    assert not any(text in data for text in (b"Bob is on", b"zebra"))
+    found = json.loads(command(_workflow(visit), "--json", "audit", "--op", "export"))["events"]
+    assert [OPERATOR] == [event["actor"] for event in found]
+
+
+def test_a_script_in_content_is_text(visit: Visit) -> None:
+    """On every page that shows it, as what it is."""
+    for path in (
+        f"/entries?{ADA}",
+        f"/entries?{ADA}&q=document.title",
+        f"/entries/one?{ADA}&key=typed",
+        f"/entries?agent=support&q={SCRIPT.replace('#', '')}",
+        f"/users/one?user={SCRIPT}",
+        f"/audit?op={SCRIPT}",
+    ):
+        page = visit.go(path)
+        assert "taken over" != page.title()
+        assert 0 == page.locator("main img, main script").count()
+    visit.go(f"/entries/one?{ADA}&key=typed")
+    visit.sees(SCRIPT)
+
+
+def test_a_change_elsewhere_shows_at_once(visit: Visit) -> None:
+    """Made by the command line in another process, while a person types; what was typed stays."""
+    page = visit.go("/files/playbook")
+    expect(page.locator("html[data-listening]")).to_have_count(1)
+    page.get_by_label("Add a line at the end").fill("half a li")
+    command(_workflow(visit), "append", "playbook", "- Be quick.\n")
+    expect(page.locator("#content pre")).to_contain_text("- Be quick.")
+    expect(page.locator("#history li").first).to_contain_text("revision 2")
+    expect(page.get_by_label("Add a line at the end")).to_have_value("half a li")
+    expect(page.get_by_role("status").filter(has_text="Updated at")).to_be_visible()
+
+    page = visit.go(f"/entries?{ADA}")
+    expect(page.locator("html[data-listening]")).to_have_count(1)
+    command(_workflow(visit), "entries", "save", "new", "Just said", "--agent", "support", "--user", "ada")
+    expect(page.locator(".entries li").first).to_contain_text("Just said")
+
+
+def test_it_works_without_javascript(browser: Browser, workflow: Path) -> None:
+    """Every page is whole, and forms work; the growth is a link away."""
+    with serving(workflow) as served, visiting(browser, served, java_script_enabled=False) as visit:
+        visit.page.get_by_role("link", name="Show growth and writes over time").click()
+        expect(visit.page.locator("figure")).to_have_count(3)
+        page = visit.go("/files/playbook")
+        page.get_by_label("Add a line at the end").fill("- Be brief.")
+        visit.press("Add")
+        visit.said("playbook is revision 2 now")
+
+
+def test_nothing_above_the_ceiling_is_shown(browser: Browser, workflow: Path) -> None:
+    """Neither files nor entries nor users nor events; what goes across all levels is refused."""
+    with memfiles.open(workflow, watch=False) as memory:
+        memory.entries.save(memory.session("support", user="vera", level="CONFIDENTIAL"), "deal", "zebra")
+    with serving(workflow, "--level", "INTERNAL") as served, visiting(browser, served) as visit:
+        visit.sees("customer-notes")
+        visit.misses("salaries", "CONFIDENTIAL")
+        for path in ("/users", "/audit", "/entries?agent=support", "/prompt", "/activity", "/entries/gone", "/export"):
+            visit.go(path)
+            visit.misses("vera", "CONFIDENTIAL", "zebra", "salaries")
+        assert 404 == _status(visit.page, f"{visit.root}/files/salaries")
+        assert 403 == _status(visit.page, f"{visit.root}/entries?agent=support&level=CONFIDENTIAL")
+        assert 403 == _status(visit.page, f"{visit.root}/prompt?agent=support&level=CONFIDENTIAL")
+        visit.go("/users/one?user=ada")
+        visit.sees("goes across all levels")
+        expect(visit.page.get_by_role("button", name="Forget this user")).to_have_count(0)
+        visit.misses("records would go")
+
+
+def _status(page: Page, url: str) -> int:
+    answer = page.goto(url)
+    assert answer is not None
+    return answer.status
+
+
+def _workflow(visit: Visit) -> Path:
+    return visit.served.workflow
