@@ -17,7 +17,7 @@ from memfiles.errors import ExtraMissing
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Subscribers, utc_now
-from memfiles.storage.store import Store
+from memfiles.storage.store import Store, sweep
 from memfiles.workflow.specs import CategorySpec, EntriesSpec
 from memfiles.workflow.workflow import Workflow
 
@@ -217,5 +217,5 @@ class EntryFiles:
     def suspects(self) -> Iterable[str]:
         """Compare every file with the index, remove temp files of dead writers, and name the records to look at."""
         if self._index.verify():
-            self._store.sweep()
+            sweep(self._store)
         return self._repository.unhandled()

@@ -41,7 +41,7 @@ from memfiles.records.keys import (
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.storage.atomic import is_forbidden
 from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Store
+from memfiles.storage.store import Store, sweep
 
 MAX_RESULTS = 50
 DEFAULT_RESULTS = 10
@@ -78,7 +78,7 @@ class EntryDatabase:
         left.
         """
         if self.index.verify(None if view is None else {partition.folder for partition in view}, once=True):
-            self.store.sweep()
+            sweep(self.store)
         self.index.catch_up()
         if not self.has_begun:
             self.has_begun = True

@@ -24,7 +24,6 @@ from memfiles.records.keys import ENTRIES, WORKSPACE, record_path, uid_of
 from memfiles.records.record import NOBODY, Actor, Change, Record, Stamp, stamp_of
 from memfiles.records.redactions import NONCE_BYTES, piece_of
 from memfiles.secrets.gate import Gated, LabelGate, Policy, Scanner, check_label, judge_change
-from memfiles.storage import quarantine
 
 if TYPE_CHECKING:
     from memfiles.files.manager import MemoryManager
@@ -113,16 +112,17 @@ def erase(manager: MemoryManager, lost: Lost, records: object) -> int:
     """
     if not lost:
         return 0
-    store, removed = manager.store, 0
+    store, removed = manager.records, 0
     if isinstance(records, FilesOfUser):
         lost = {records.path(uid_of(path) or ""): gone for path, gone in lost.items()}
     for path, (_, texts) in lost.items():
         pieces = [piece_of(text.encode(), known=(), nonce=os.urandom(NONCE_BYTES)) for text in texts]
-        removed += quarantine.remove_copies(store.descriptor, path, holding=pieces)
-    from memfiles.sync import ledger  # late: few changes take out what was there
-
+        removed += store.kept.remove(path, holding=pieces)
     try:
-        ledger.scrub(manager.directory, {path: revision for path, (revision, _) in lost.items()})
+        if manager.place.directory is not None:
+            from memfiles.sync import ledger  # late: few changes take out what was there
+
+            ledger.scrub(manager.directory, {path: revision for path, (revision, _) in lost.items()})
     finally:
         if isinstance(records, FilesOfUser):
             records.files.opened().release(list(lost))

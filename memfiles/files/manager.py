@@ -10,13 +10,13 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
-from memfiles.files import start_cache
 from memfiles.files.file_gate import FileGate, Given, Lost, check_carried, erase
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport, declared_files
-from memfiles.files.restorer import Restorer, seen_on_disk
+from memfiles.files.restorer import RecordHome, Restorer
 from memfiles.files.start_cache import CacheRow
 from memfiles.files.user_files import FilesOfUser, UserEpoch, UserFiles, UserRecords
 from memfiles.records import file_changes, history
@@ -27,11 +27,11 @@ from memfiles.records.lineage import check_origin
 from memfiles.records.record import Actor, Change, Record, Stamp, check_text
 from memfiles.records.redactions import NONCE_BYTES
 from memfiles.secrets.gate import Policy, Scanner, check_policy
-from memfiles.storage import quarantine
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import FILE_KIND
+from memfiles.storage.record_store import RecordStore
 from memfiles.storage.repository import DeclaredFiles, RecordRepository
-from memfiles.storage.store import Durability, Store, needs_recovery, real_directory, record_paths
+from memfiles.storage.store import Durability, Store
 from memfiles.workflow.workflow import MemoryFile, Workflow
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class MemoryManager:
     ) -> None:
         """Nothing touches the disk before ``restore``. A relative ``directory`` and links are resolved now.
 
+        ``directory`` may also be the URL of a store, ``postgresql://host/db?workspace=...``.
         ``durability`` is ``fsync`` (a write is on the disk when it returns) or ``os`` (no flush: survives a kill, not
         a power cut). ``secrets`` says what happens to text that memfiles or ``scan`` take for a credential.
         ``lock_timeout`` is in seconds. ``lowest_level`` is the level of files that declare none.
@@ -75,7 +76,7 @@ class MemoryManager:
         """
         if durability not in ("fsync", "os"):
             raise InvalidArgument(f"durability {durability!r} is not known: use 'fsync' or 'os'")
-        self.directory = real_directory(directory)
+        self.place = RecordHome.of(directory, durability=durability, lock_timeout=lock_timeout, now=now)
         self.hydrated: dict[str, Stored] = {}
         self._durability = durability
         self.gate = FileGate(check_policy(secrets), scan)
@@ -85,7 +86,6 @@ class MemoryManager:
         self._find_origin = origin
         self.origin: str | None = None
         self.subscribers = Subscribers()
-        self._open_store = partial(Store, self.directory, now=now, durability=durability, lock_timeout=lock_timeout)
         self._was_open = False
         self._records: RecordRepository[Record] | None = None
         self._cached: dict[str, CacheRow] = {}
@@ -95,7 +95,7 @@ class MemoryManager:
 
     def plan(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:
         """The report of a ``restore``, without touching the disk or the live files."""
-        return self._restorer().plan(self.directory, _declared(files))
+        return self.place.plan(self._restorer(), declared_files(files))
 
     def with_users(self, declared: Iterable[MemoryFile], records: Callable[[], UserRecords]) -> None:
         """Give access to the files ``per: user`` among those declared; ``records`` is called when one is first used."""
@@ -104,12 +104,12 @@ class MemoryManager:
 
     def view(self, file: MemoryFile, report: FileReport) -> FileView:
         """A declared file as it is on disk, or as it would start, without touching the disk or the live set."""
-        return seen_on_disk(self.directory, file, report, lowest_level=self._lowest_level)
+        return self.place.view(file, report, lowest_level=self._lowest_level)
 
     def recover(self) -> None:
         """Replay the journals of dead processes, as ``restore`` does; without one nothing is touched."""
-        if self._records is None and self.directory.is_dir() and needs_recovery(self.directory):
-            self._open_store().close()
+        if self._records is None:
+            self.place.recover()
 
     def restore(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:
         """Make exactly these files live: local record over mirror copy over declared content. All or nothing.
@@ -117,21 +117,21 @@ class MemoryManager:
         Files ``per: user`` are checked, but have no record of their own: see ``users``.
         ``WorkflowError`` for contradictory declarations: then neither the disk nor the live files change.
         """
-        declared = _declared(files)
+        declared = declared_files(files)
         if self._records is None:
-            self._store = store = self._open_store()
+            self._store = store = self.place.open()
             self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
             self._records = RecordRepository(
                 store, FILE_KIND, now=self._now, subscribers=self.subscribers, origin=self.origin
             )
             self.gate.look_at_hand_edits(self)
         self._repair_files()
-        restored = self._restorer().restore(self.store, declared)
+        restored = self._restorer().restore(self.records, declared, cached=self.place.start_rows(self.records))
         self._live.declare(restored.seen)
         self._know(declared)
         self.gate.allowed = {file.uid: file.secrets_allow for file in declared}
         self.hydrated = restored.hydrated
-        self._cached = start_cache.update(self.store.descriptor, restored.cached, self._live)
+        self._cached = self.place.keep_rows(self.records, restored.cached, self._live)
         return restored.report
 
     def take_hydrated(self) -> dict[str, Stored]:
@@ -301,19 +301,18 @@ class MemoryManager:
 
     def status(self) -> dict[str, Any]:
         """Directory, durability, every live file's card, orphans and quarantine, as a JSON object."""
-        store = self.store
         declared = {record_path(uid) for uid in self.uids()}
         return {
-            "directory": str(self.directory),
+            "directory": self.place.name,
             "durability": self._durability,
             "files": [self.card(uid).to_dict() for uid in self.uids()],
-            "orphans": [path for path in record_paths(store.descriptor) if path not in declared],
-            "quarantine": [{"path": path, "reason": why} for path, why in quarantine.listing(store.descriptor)],
+            "orphans": [path for path in self.records.paths() if path not in declared],
+            "quarantine": [{"path": path, "reason": why} for path, why in self.records.kept.listing()],
         }
 
     def checkpoint(self) -> None:
         """Flush every published record and empty this process's journal."""
-        self.store.checkpoint()
+        self.records.checkpoint()
 
     def close(self) -> None:
         """Checkpoint and release the directory; then only the records matter. Idempotent."""
@@ -323,9 +322,9 @@ class MemoryManager:
             self._repair_files()
         except MemfilesError as error:
             _log.warning("a change by hand may not have been read before the memory closed: %s", str(error))
-        self._cached = start_cache.update(self.store.descriptor, self._cached, self._live)
-        store, self._records, self._was_open = self.store, None, True
-        store.close()
+        self._cached = self.place.keep_rows(self.records, self._cached, self._live)
+        self._records, self._was_open = None, True
+        self._store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -349,10 +348,20 @@ class MemoryManager:
         return Restorer(self._mirror, now=self._now, lowest_level=self._lowest_level, origin=self.origin)
 
     @property
-    def store(self) -> Store:
+    def directory(self) -> Path:
+        """The memory directory. ``InvalidArgument`` if the records are elsewhere."""
+        return self.place.files
+
+    @property
+    def records(self) -> RecordStore:
         """The open store, which also holds the entries."""
         _ = self._live  # refuses while it is not open
         return self._store
+
+    @property
+    def store(self) -> Store:
+        """The open store, for what needs the files of a memory directory. ``InvalidArgument`` if it has none."""
+        return self.place.with_files(self.records)
 
     @property
     def _live(self) -> RecordRepository[Record]:
@@ -370,13 +379,7 @@ class MemoryManager:
                 _log.info("%s cannot be repaired: %s", path, error)
 
     def _change(
-        self,
-        uid: str,
-        decide: Callable[[Record, Stamp], Decision],
-        stamp: Stamp,
-        *,
-        given: Given = "part",
-        user: User = None,
+        self, uid: str, decide: Callable[[Record, Stamp], Decision], stamp: Stamp, *, given: Given = "part", user: User
     ) -> Receipt:
         records, path = self._at(uid, user)
         lost: Lost = {}
@@ -408,10 +411,6 @@ class MemoryManager:
             self._live.current(uid + RECORD_SUFFIX)
             raise InvalidArgument(f"{name} is one file for all users: leave out the user")
         return self._live, uid + RECORD_SUFFIX
-
-
-def _declared(files: Workflow | Iterable[MemoryFile]) -> list[MemoryFile]:
-    return declared_files(files.memory.files if isinstance(files, Workflow) else files)
 
 
 def _found(record: Record | None) -> Record:

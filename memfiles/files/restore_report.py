@@ -16,7 +16,7 @@ from memfiles.records.file_changes import FileCard, card_of, share_of
 from memfiles.records.keys import case_clashes, check_name, check_uid, check_whole
 from memfiles.records.record import Change, Record
 from memfiles.workflow.fields import MAX_SIZE_BYTES
-from memfiles.workflow.workflow import MemoryFile
+from memfiles.workflow.workflow import MemoryFile, Workflow
 
 _UTF8_MAX = 4  # bytes a character takes at most
 Status = Literal["kept", "updated", "hydrated", "seeded", "provisional", "quarantined"]
@@ -92,9 +92,10 @@ def metadata_of(file: MemoryFile, *, lowest_level: str) -> Metadata:
     return Metadata(file.name, file.description, file.max_size_bytes, file.level or lowest_level)
 
 
-def declared_files(files: Iterable[MemoryFile]) -> list[MemoryFile]:
+def declared_files(files: Workflow | Iterable[MemoryFile]) -> list[MemoryFile]:
     """The declarations as a list, checked; ``InvalidArgument`` for anything else."""
-    found = list(files) if isinstance(files, Iterable) else None
+    given = files.memory.files if isinstance(files, Workflow) else files
+    found = list(given) if isinstance(given, Iterable) else None
     if found is None or not all(isinstance(file, MemoryFile) for file in found):
         raise InvalidArgument("pass a workflow, or its memory files")
     for file in found:

@@ -9,27 +9,30 @@ not rewritten; and examining changes nothing, so that a plan is a restore that s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from functools import partial
+from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt, StorageFailed
+from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable, RecordCorrupt, StorageFailed
 from memfiles.files import start_cache
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport, Status, metadata_of, view_of
 from memfiles.files.start_cache import CacheRow
 from memfiles.records.declared_metadata import Metadata, decode_file, is_older, redeclared, seed
 from memfiles.records.file_changes import absorb
-from memfiles.records.keys import record_path, uid_of
+from memfiles.records.keys import RECORD_SUFFIX, record_path
 from memfiles.records.record import MAX_RECORD_BYTES, Record
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, is_settled, storage_failure
-from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records
+from memfiles.storage.postgres import SCHEMES, store_at
+from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records, RecordStore
 from memfiles.workflow.workflow import MemoryFile
 
 if TYPE_CHECKING:
     from memfiles.storage.record_kinds import Observed
-    from memfiles.storage.store import Store
+    from memfiles.storage.repository import RecordRepository
+    from memfiles.storage.store import Durability, Store
     from memfiles.sync.mirror import Answer, Mirror, Stored
 
 _TAKEN_OVER = "its content was taken over from the older manager's record"
@@ -71,8 +74,20 @@ class Restored(NamedTuple):
     hydrated: dict[str, Stored]
 
 
+class _DirectoryRecords(NamedTuple):
+    """The records in a memory directory, read without a store; see ``Records``."""
+
+    directory: int
+
+    def find(self, path: str) -> tuple[bytes, Signature] | None:
+        return atomic.read(self.directory, path, limit=MAX_RECORD_BYTES)
+
+    def signature(self, path: str) -> Signature | None:
+        return atomic.signature(self.directory, path)
+
+
 class Restorer(NamedTuple):
-    """Examines declared files against one directory and an optional mirror; ``origin`` is a mirrored directory's id."""
+    """Examines declared files against one store and an optional mirror; ``origin`` is a mirrored directory's id."""
 
     mirror: Mirror | None
     now: Callable[[], str]
@@ -90,34 +105,44 @@ class Restorer(NamedTuple):
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             return _report(self._resolved([MissingFile(file) for file in files], {}), ())
-        found = self._examine_all(descriptor, files, start_cache.load(descriptor))
-        return _report(self._resolved(found, {}), _orphans(descriptor, files))
+        with _examining():
+            there = atomic.record_paths_in(descriptor)
+        return self.planned(_DirectoryRecords(descriptor), there, files, start_cache.load(descriptor))
 
-    def restore(self, store: Store, files: Sequence[MemoryFile]) -> Restored:
+    def planned(
+        self, records: Records, there: Iterable[str], files: Sequence[MemoryFile], cached: dict[str, CacheRow]
+    ) -> RestoreReport:
+        """The report that ``restore`` would give with these records, of which ``there`` are the paths."""
+        files = _of_all_users(files)
+        return _report(self._resolved(self._examine_all(records, files, cached), {}), _orphans(there, files))
+
+    def restore(
+        self, store: RecordStore, files: Sequence[MemoryFile], *, cached: dict[str, CacheRow] | None = None
+    ) -> Restored:
         """Make the records match the declarations.
 
         1. examine every file; 2. fetch what is missing from the mirror; 3. write what is to be written, all at once
-        unless it is too large for one commit. If a file changed meanwhile, it is examined again.
+        unless it is too large for one commit. If a file changed meanwhile, it is examined again. ``cached`` are rows of
+        the start cache.
         """
-        from memfiles.storage import quarantine  # late: a plan needs none of it
-        from memfiles.storage.record_kinds import Observed
+        from memfiles.storage.record_kinds import Observed  # late: a plan needs none of it
 
-        files, cached = _of_all_users(files), start_cache.load(store.descriptor)
+        files, cached = _of_all_users(files), cached or {}
         answers: dict[str, Answer] = {}  # of the mirror, which is asked at most once for each file
-        orphans = _orphans(store.descriptor, files)
+        orphans = _orphans(store.paths(), files)
         by_path = {record_path(file.uid): file for file in files}
-        found, signatures = self._examine_all(store.descriptor, files, cached), dict[str, Signature]()
+        found, signatures = self._examine_all(store.view(by_path), files, cached), dict[str, Signature]()
         while True:
             examined = {record_path(item.row.uid): item for item in self._resolved(found, answers)}
             due = {path: item for path, item in examined.items() if item.record and path not in signatures}
             if not due:
                 break
-            decide = partial(self._decide, store.descriptor, due=due, files=by_path, answers=answers)
+            decide = partial(self._decide, due=due, files=by_path, answers=answers)
             again, written = store.change(due, decide)
             found, signatures = [*{**examined, **again}.values()], signatures | written
         for path, item in examined.items():
             if item.is_bad and item.record is not None and item.record.redactions:  # the mirror's copy knows of these
-                quarantine.remove_copies(store.descriptor, path, holding=item.record.redactions)
+                store.kept.remove(path, holding=item.record.redactions)
         seen = {
             path: Observed(item.record, signatures[path]) if item.record is not None else _observed(item)
             for path, item in examined.items()
@@ -127,7 +152,6 @@ class Restorer(NamedTuple):
 
     def _decide(
         self,
-        directory: int,
         records: Records,
         *,
         due: Mapping[str, Examined],
@@ -137,7 +161,7 @@ class Restorer(NamedTuple):
         """Examine again what changed, and write, unless the mirror has to be asked for a file that is missing now."""
         with _examining():
             found: dict[str, Examined | MissingFile] = {
-                path: item if records.signature(path) == item.signature else self._examine(directory, files[path], None)
+                path: item if records.signature(path) == item.signature else self._examine(records, files[path], None)
                 for path, item in due.items()
             }
         if self._unasked(found.values(), answers):
@@ -166,13 +190,13 @@ class Restorer(NamedTuple):
         return [self._from_elsewhere(item, answers) if isinstance(item, MissingFile) else item for item in items]
 
     def _examine_all(
-        self, directory: int, files: Sequence[MemoryFile], cached: dict[str, CacheRow]
+        self, records: Records, files: Sequence[MemoryFile], cached: dict[str, CacheRow]
     ) -> list[Examined | MissingFile]:
         with _examining():
-            return [self._examine(directory, file, cached.get(file.uid)) for file in files]
+            return [self._examine(records, file, cached.get(file.uid)) for file in files]
 
-    def _examine(self, directory: int, file: MemoryFile, cached: CacheRow | None) -> Examined | MissingFile:
-        signature = atomic.signature(directory, file.uid + ".json")
+    def _examine(self, records: Records, file: MemoryFile, cached: CacheRow | None) -> Examined | MissingFile:
+        signature = records.signature(file.uid + ".json")
         if signature is None:
             return MissingFile(file)
         metadata = metadata_of(file, lowest_level=self.lowest_level)
@@ -180,12 +204,12 @@ class Restorer(NamedTuple):
         if size is not None:
             return Examined(FileReport(file.uid, file.name, "kept", size > metadata.max_size_bytes))
         try:
-            return self._from_disk(directory, file, metadata)
+            return self._from_record(records, file, metadata)
         except RecordCorrupt as error:
             return MissingFile(file, str(error), signature)
 
-    def _from_disk(self, directory: int, file: MemoryFile, metadata: Metadata) -> Examined | MissingFile:
-        found = atomic.read(directory, record_path(file.uid), limit=MAX_RECORD_BYTES)
+    def _from_record(self, records: Records, file: MemoryFile, metadata: Metadata) -> Examined | MissingFile:
+        found = records.find(record_path(file.uid))
         if found is None:
             return MissingFile(file)
         local = decode_file(found[0], uid=file.uid)
@@ -225,6 +249,77 @@ class Restorer(NamedTuple):
     def _stamped(self, record: Record) -> Record:
         """The record as a change made in this directory, if it is mirrored."""
         return record if self.origin is None else record.stamped(self.origin)
+
+
+class RecordHome(NamedTuple):
+    """Where the records of memory files are: in a memory directory, or else in the store at a URL, its ``name``."""
+
+    name: str
+    directory: Path | None
+    open: Callable[[], RecordStore]
+
+    @classmethod
+    def of(
+        cls, where: str | PathLike[str], *, durability: Durability, lock_timeout: float, now: Callable[[], str]
+    ) -> RecordHome:
+        """The place that a directory or a URL names; nothing is opened."""
+        from memfiles.storage.store import Store, real_directory  # late, as above
+
+        if (name := fspath(where)).startswith(SCHEMES):
+            return cls(name, None, partial(store_at, name, durability=durability, lock_timeout=lock_timeout))
+        directory = real_directory(where)
+        opened = partial(Store, directory, now=now, durability=durability, lock_timeout=lock_timeout)
+        return cls(str(directory), directory, opened)
+
+    @property
+    def files(self) -> Path:
+        """The directory. ``InvalidArgument`` if the records are elsewhere."""
+        if self.directory is None:
+            raise InvalidArgument(
+                "entries, mirrors and the watcher need a memory directory: the records are in a store"
+            )
+        return self.directory
+
+    def with_files(self, store: RecordStore) -> Store:
+        """An open store of this place as that of a directory. ``InvalidArgument`` if it is another."""
+        _ = self.files
+        return cast("Store", store)
+
+    def plan(self, restorer: Restorer, files: Sequence[MemoryFile]) -> RestoreReport:
+        """See ``Restorer.plan``."""
+        if self.directory is not None:
+            return restorer.plan(self.directory, files)
+        with closing(self.open()) as store:
+            return restorer.planned(store.view([record_path(file.uid) for file in files]), store.paths(), files, {})
+
+    def view(self, file: MemoryFile, report: FileReport, *, lowest_level: str) -> FileView:
+        """A declared file as it is, or as it would start."""
+        if self.directory is not None:
+            return seen_on_disk(self.directory, file, report, lowest_level=lowest_level)
+        with closing(self.open()) as store, suppress(RecordCorrupt):
+            found = store.find(record_path(file.uid))
+            record = decode_file(found[0], uid=file.uid) if found is not None else None
+            return view_of(file, report, record, lowest_level=lowest_level)
+        return view_of(file, report, None, lowest_level=lowest_level)
+
+    def recover(self) -> None:
+        """Replay the journals of dead processes; nothing is touched without one."""
+        from memfiles.storage.store import needs_recovery  # late, as above
+
+        if self.directory is not None and self.directory.is_dir() and needs_recovery(self.directory):
+            self.open().close()
+
+    def start_rows(self, store: RecordStore) -> dict[str, CacheRow]:
+        """The rows of the start cache, which a directory has."""
+        return start_cache.load(self.with_files(store).descriptor) if self.directory is not None else {}
+
+    def keep_rows(
+        self, store: RecordStore, rows: dict[str, CacheRow], live: RecordRepository[Record]
+    ) -> dict[str, CacheRow]:
+        """The rows with what is known of the live files; see ``start_cache.update``."""
+        if self.directory is None:
+            return rows
+        return start_cache.update(self.with_files(store).descriptor, rows, live)
 
 
 def stored_record(directory: Path, uid: str) -> Record | None:
@@ -298,11 +393,10 @@ def _observed(item: Examined) -> Observed[Record] | None:
     return Observed(*item.seen[:2], settled=item.seen[2]) if item.seen is not None else None
 
 
-def _orphans(directory: int, files: Sequence[MemoryFile]) -> tuple[str, ...]:
-    """The uids of undeclared records in the directory."""
-    with _examining():
-        foreign = set(atomic.names(directory)).difference([f"{file.uid}.json" for file in files])
-    return tuple(sorted(uid for name in foreign if (uid := uid_of(name)) is not None))
+def _orphans(there: Iterable[str], files: Sequence[MemoryFile]) -> tuple[str, ...]:
+    """The uids of the records ``there`` that are not declared."""
+    foreign = set(there).difference([f"{file.uid}.json" for file in files])
+    return tuple(sorted(path.removesuffix(RECORD_SUFFIX) for path in foreign))
 
 
 def _of_all_users(files: Sequence[MemoryFile]) -> Sequence[MemoryFile]:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 from zlib import crc32
 
 from memfiles.errors import MemfilesError, RecordCorrupt, StorageFailed
-from memfiles.records.keys import SPARE_SUFFIX, TEMP_SUFFIX, temp_path
+from memfiles.records.keys import SPARE_SUFFIX, TEMP_SUFFIX, is_record_path, temp_path, uid_of
 
 _OPEN_EXISTING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -116,6 +116,16 @@ def names(directory: int, folder: str = ".") -> list[str]:
     It is opened anew each time: the position in the list belongs to the open folder, which threads and forks share.
     """
     return os.listdir(Descriptor.of_folder(directory, folder))
+
+
+def record_paths_in(directory: int, folder: str = "") -> list[str]:
+    """The paths of the files in a folder that can be records, sorted; none if there is no such folder."""
+    if not folder:
+        return sorted(name for name in names(directory) if uid_of(name) is not None)
+    try:
+        return sorted(path for name in names(directory, folder) if is_record_path(path := f"{folder}/{name}"))
+    except FileNotFoundError:
+        return []
 
 
 def signature(directory: int, path: str) -> Signature | None:

@@ -41,6 +41,24 @@ class KeptCopy(NamedTuple):
     lost: MergeSide | None = None
 
 
+class Quarantine(NamedTuple):
+    """The kept copies of a memory directory; see ``record_store.KeptCopies``."""
+
+    directory: int
+
+    def listing(self) -> list[tuple[str, str]]:
+        """See ``KeptCopies``."""
+        return listing(self.directory)
+
+    def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
+        """See ``KeptCopies``."""
+        return remove_copies(self.directory, path, holding=holding)
+
+    def remove_if(self, is_unwanted: Callable[[str, bytes], bool]) -> None:
+        """See ``KeptCopies``."""
+        remove_if(self.directory, is_unwanted)
+
+
 def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None = None) -> str:
     """Move whatever is at ``path`` into quarantine, with the reason; returns its new path.
 
@@ -105,6 +123,11 @@ def remove_copies(directory: int, path: str, *, holding: Sequence[Piece] | None 
         for kept in removed:
             _remove(directory, kept)
         return len(removed)
+
+
+def holds(data: bytes, pieces: Sequence[Piece]) -> bool:
+    """Whether the bytes of a copy hold one of these texts, as they are or in a history."""
+    return bool(reveal(pieces, _texts_of(data)))
 
 
 def _remove(directory: int, kept: str) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from memfiles.records.redactions import Piece
 from memfiles.storage.atomic import Signature
 
 T = TypeVar("T")
@@ -88,6 +89,19 @@ class Records(Protocol):
         """
 
 
+class KeptCopies(Protocol):
+    """The copies of records that a store put aside because they could not be used, or that lost in a merge."""
+
+    def listing(self) -> list[tuple[str, str]]:
+        """The name and reason of everything that is in quarantine."""
+
+    def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
+        """Delete the copies of the record at ``path``, or those ``holding`` a redacted text; returns how many."""
+
+    def remove_if(self, is_unwanted: Callable[[str, bytes], bool]) -> None:
+        """Delete the copies that ``is_unwanted``, given the path of the record and its bytes, as far as it has any."""
+
+
 class CommitHook(Protocol):
     """Hears of one change, before and after it is committed, before anyone else changes the records."""
 
@@ -110,6 +124,16 @@ class RecordStore(Records, Protocol):
     At a path that no record can have there is none, and to change one there is ``InvalidArgument``: such a path reaches
     nothing. A store that cannot be used at the moment is ``StorageFailed``.
     """
+
+    @property
+    def kept(self) -> KeptCopies:
+        """The copies that were put aside."""
+
+    def view(self, paths: Iterable[str]) -> Records:
+        """These records to read, of which a store over a network asks at once. Each is as it is now, or newer."""
+
+    def paths(self, folder: str = "") -> list[str]:
+        """The paths of the records in one folder, sorted; without one, of the memory files of all users."""
 
     def change(
         self, paths: Iterable[str], decide: Decide[T], *, hook: CommitHook | None = None
@@ -148,6 +172,9 @@ class RecordStore(Records, Protocol):
 
         Copies in quarantine are not touched. ``LockTimeout`` if a process does not respond; may be repeated.
         """
+
+    def checkpoint(self) -> None:
+        """Do what the store does later by itself, such as tidying up what a change left; it makes nothing durable."""
 
     def close(self) -> None:
         """Give the store up. Every change is durable already; no change is possible afterwards."""

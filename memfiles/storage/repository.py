@@ -204,7 +204,8 @@ class RecordRepository(Generic[R]):
             if seen.by_hand or seen.problem is not None:
                 return True, commit.repair(path, seen)
             is_news = seen.is_first or not (is_known or seen.is_ours)
-            commit.events = news_of(self._kind, replace(seen, news="process") if is_news else seen)
+            news = news_of(self._kind, replace(seen, news="process") if is_news else seen)
+            commit.events = news or commit.events  # of an earlier call, which noted that they are told
             self._keep(path, replace(seen, news=None, is_first=False), before=seen)
             if self._listener is not None:
                 self._listener.doubt([path])

@@ -21,16 +21,17 @@ from queue import Empty, SimpleQueue
 from typing import Literal, TypeVar
 
 from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt, StorageFailed
-from memfiles.records.keys import is_record_path, uid_of
+from memfiles.records.keys import is_record_path
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, entry_folders, quarantine, recovery
-from memfiles.storage.atomic import Descriptor, Signature, reason, storage_failure
+from memfiles.storage.atomic import Descriptor, Signature, reason, record_paths_in, storage_failure
 from memfiles.storage.atomic import real_directory as real_directory
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.journal import FOLDER, Journal
 from memfiles.storage.locks import FOLDER as LOCK_FOLDER
 from memfiles.storage.locks import RecordLocks
-from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide, NewVersion
+from memfiles.storage.quarantine import Quarantine
+from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide, NewVersion, Records
 from memfiles.storage.transaction import LeftBehind, Transactions
 
 STATE_FOLDER = ".state"
@@ -62,6 +63,7 @@ class Store:
         self._lock_timeout = lock_timeout
         with storage_failure(f"cannot use the memory directory {directory}"):
             self.descriptor = _make_directory(directory, flush=self._flush)
+            self.kept = Quarantine(self.descriptor)
             self._is_closed = False
             self._start_parts()
             self._folders = {""}
@@ -90,6 +92,15 @@ class Store:
             return atomic.signature(self.descriptor, path) if is_record_path(path) else None
         except OSError as error:
             raise StorageFailed(f"{path} cannot be examined: {reason(error)}") from error
+
+    def view(self, paths: Iterable[str]) -> Records:
+        """See ``RecordStore``: a file is read when it is asked for."""
+        return self
+
+    def paths(self, folder: str = "") -> list[str]:
+        """See ``RecordStore``."""
+        with storage_failure("the memory directory cannot be listed"):
+            return record_paths_in(self.descriptor, folder)
 
     def change(
         self, paths: Iterable[str], decide: Decide[T], *, hook: CommitHook | None = None
@@ -135,13 +146,6 @@ class Store:
         with storage_failure("the checkpoint failed; the journal keeps the changes that are not flushed"):
             if not self._journal.checkpoint():
                 self.recover()
-
-    def sweep(self) -> None:
-        """Remove temp files of dead writers; a failure is only logged."""
-        try:
-            self.recover()
-        except MemfilesError as error:
-            _log.warning("temp files of dead writers could not be removed: %s", error)
 
     def changes(self, since: str | None = None) -> Changes:
         """See ``RecordStore``; the version of a file that was edited in place may be missing."""
@@ -358,16 +362,18 @@ class Checkpointer:
             _log.exception("a checkpoint failed and will be repeated; the journal keeps what is not flushed")
 
 
+def sweep(store: Store) -> None:
+    """Remove temp files of dead writers; a failure is only logged."""
+    try:
+        store.recover()
+    except MemfilesError as error:
+        _log.warning("temp files of dead writers could not be removed: %s", error)
+
+
 def needs_recovery(directory: Path) -> bool:
     """Whether a process died in this directory and left a journal to replay."""
     with storage_failure(f"cannot examine the memory directory {directory}"):
         return recovery.is_needed(Descriptor.of_directory(directory))
-
-
-def record_paths(directory: int) -> list[str]:
-    """The paths of all memory files' records in a memory directory, declared or not."""
-    with storage_failure("the memory directory cannot be listed"):
-        return sorted(name for name in atomic.names(directory) if uid_of(name) is not None)
 
 
 def _make_directory(directory: Path, *, flush: bool) -> Descriptor:

@@ -39,8 +39,8 @@ CREATE TABLE {s}.commits (
 CREATE INDEX commits_by_xact ON {s}.commits (workspace, xact);
 
 CREATE TABLE {s}.quarantine (
-    workspace text COLLATE "C" NOT NULL, path text COLLATE "C" NOT NULL, at timestamptz NOT NULL DEFAULT now(),
-    reason text NOT NULL, data bytea NOT NULL
+    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, workspace text COLLATE "C" NOT NULL,
+    path text COLLATE "C" NOT NULL, at timestamptz NOT NULL DEFAULT now(), reason text NOT NULL, data bytea NOT NULL
 );
 ALTER TABLE {s}.quarantine ALTER COLUMN data SET STORAGE EXTERNAL;
 

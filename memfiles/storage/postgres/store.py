@@ -17,9 +17,8 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from itertools import islice
 from operator import itemgetter
-from typing import Any, Literal, LiteralString, TypeVar
+from typing import Any, Literal, TypeVar
 
 import psycopg
 
@@ -30,6 +29,7 @@ from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.postgres.connections import Connections, failure, located
 from memfiles.storage.postgres.migrations import VERSION, check_version, migrate, version_of
 from memfiles.storage.postgres.news import News
+from memfiles.storage.postgres.rows import STATEMENTS, KeptRows, Rows, Told
 from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide
 
 PATIENCE_SECONDS = 15.0
@@ -37,45 +37,11 @@ _ATTEMPTS = 50
 _KNOWN_MAX = 65_536  # signatures of about 200 bytes each
 _STRIPES = 256
 _LOCKS_MAX = 100  # above, one lock for the workspace: a server has room for some thousands
-_FETCHED_MAX = 16  # up to so many unknown records are fetched whole before a decision, of more the signatures
 _TOGETHER_MAX = 256 * 2**20  # a value, and so an array of bodies, is at most 1 GB
 _SCRUB_POLL_SECONDS = 0.05
 _LEAST_SERVER = 140_000
 _POINT = re.compile(r"([0-9a-f-]{36})/((\d{1,18}):(\d{1,18}):((?:\d{1,18}(?:,\d{1,18})*)?))")
 T = TypeVar("T")
-
-_STATEMENTS: dict[str, LiteralString] = {
-    "find": "SELECT path, version, data FROM {s}.records WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
-    "signatures": "SELECT path, version, octet_length(data) FROM {s}.records"
-    " WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
-    "change": "SELECT {s}.change(%(workspace)s, %(id)s, %(is_again)s, %(is_durable)s, %(wait_ms)s,"
-    " %(locks)s::bigint[], %(seen_paths)s::text[], %(seen)s::bigint[], %(aside)s::text[], %(reasons)s::text[],"
-    " %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[])",
-    "every": "SELECT pg_current_snapshot()::text, true, r.path, r.version, octet_length(r.data)"
-    " FROM (SELECT) one LEFT JOIN {s}.records r ON r.workspace = %(workspace)s",
-    # one statement, so that what is told and the next point are of the same snapshot
-    "changed": "WITH changed AS (SELECT DISTINCT unnest(c.paths) AS path FROM {s}.commits c"
-    " WHERE c.workspace = %(workspace)s AND c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
-    " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))"
-    " SELECT pg_current_snapshot()::text,"
-    " pg_snapshot_xmax(%(point)s::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot()),"
-    " c.path, r.version, octet_length(r.data) FROM (SELECT) one LEFT JOIN changed c ON true"
-    " LEFT JOIN {s}.records r ON r.workspace = %(workspace)s AND r.path = c.path",
-    "is_behind": "SELECT EXISTS (SELECT FROM {s}.commits c WHERE c.workspace = %(workspace)s"
-    " AND c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
-    " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))",
-    "membership": "SELECT EXISTS (SELECT FROM {s}.members WHERE role = current_user AND workspace = %(workspace)s),"
-    " has_table_privilege('{s}.members', 'INSERT'), current_user, (SELECT id FROM {s}.store)",
-    "join": "INSERT INTO {s}.members (role, workspace) VALUES (current_user, %(workspace)s) ON CONFLICT DO NOTHING",
-    "now": "SELECT (pg_snapshot_xmax(pg_current_snapshot())::text::bigint & 4294967295)::text::xid::text",
-    "vacuum": "VACUUM (FREEZE, INDEX_CLEANUP ON, TRUNCATE OFF) {s}.records",
-    # a dead row keeps the oldest transaction of its table from being called frozen
-    "is_clean": "SELECT bool_and(age(c.relfrozenxid) <= age(%(now)s::xid)) FROM pg_class t"
-    " JOIN pg_class c ON c.oid IN (t.oid, t.reltoastrelid) WHERE t.oid = '{s}.records'::regclass",
-    "may_vacuum": "SELECT pg_has_role(relowner, 'USAGE') OR current_setting('server_version_num')::integer >= 170000"
-    " AND has_table_privilege(oid, CASE WHEN current_setting('server_version_num')::integer >= 170000"
-    " THEN 'MAINTAIN' ELSE 'TRIGGER' END) FROM pg_class WHERE oid = '{s}.records'::regclass",
-}
 
 
 class PostgresStore:
@@ -98,9 +64,8 @@ class PostgresStore:
         """
         self.location = located(url, workspace=workspace)
         self._is_durable, self._lock_timeout, self._patience = durability == "fsync", lock_timeout, patience
-        self._statements = {name: self.location.named(text) for name, text in _STATEMENTS.items()}
+        self._statements = {name: self.location.named(text) for name, text in STATEMENTS.items()}
         self._place = hashlib.blake2b(f"{self.location.schema}\0{self.location.workspace}\0".encode(), digest_size=8)
-        self._known: dict[str, Signature | None] = {}
         self._is_closed = False
         self._begin()
         try:
@@ -112,11 +77,23 @@ class PostgresStore:
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         """See ``RecordStore``."""
-        return self._find([path]).get(path)
+        return self._rows.find([path]).get(path)
 
     def signature(self, path: str) -> Signature | None:
         """See ``RecordStore``."""
-        return self._signatures([path]).get(path)
+        return self._rows.signatures([path]).get(path)
+
+    def view(self, paths: Iterable[str]) -> Told:
+        """See ``RecordStore``."""
+        return Told(self._rows, [*paths], is_all=True)
+
+    def paths(self, folder: str = "") -> list[str]:
+        """See ``RecordStore``."""
+        rows = self._rows.ask("paths", folder=f"{folder}/" if folder else "", what="the records cannot be listed")
+        return sorted(path for (path,) in rows)
+
+    def checkpoint(self) -> None:
+        """See ``RecordStore``: the server does that by itself."""
 
     def change(
         self, paths: Iterable[str], decide: Decide[T], *, hook: CommitHook | None = None
@@ -128,7 +105,7 @@ class PostgresStore:
             raise InvalidArgument(f"there can be no record at {bad[:200]!r}: nothing was changed")
         with self._turns(wanted):
             for _ in range(_ATTEMPTS):
-                told = _Told(self, wanted)
+                told = Told(self._rows, wanted)
                 try:
                     result, change = decide(told)
                 except MemfilesError:
@@ -145,7 +122,7 @@ class PostgresStore:
     def changes(self, since: str | None = None) -> Changes:
         """See ``RecordStore``. A point is what a snapshot of the database had seen."""
         point = self._snapshot(since)
-        rows = self._ask("every" if point is None else "changed", point=point, what="the records cannot be listed")
+        rows = self._rows.ask("every" if point is None else "changed", point=point, what="the records cannot be listed")
         until, is_of_here = rows[0][:2]
         if not is_of_here:  # the database was put back to an earlier time
             return self.changes()
@@ -160,7 +137,7 @@ class PostgresStore:
         if point is None:
             return True
         look = {"point": point, "what": "the records cannot be listed"}
-        return self._news.wait(lambda: bool(self._ask("is_behind", **look)[0][0]), seconds=seconds)
+        return self._news.wait(lambda: bool(self._rows.ask("is_behind", **look)[0][0]), seconds=seconds)
 
     def scrub(self) -> None:
         """See ``RecordStore``: return once no row and no dead row holds what is in no record any more.
@@ -184,11 +161,12 @@ class PostgresStore:
     def _begin(self) -> None:
         """Create what belongs to this process alone, also in a forked child."""
         self._turn_locks = [threading.RLock() for _ in range(_STRIPES)]
-        self._knowing = threading.Lock()
         self._connections = Connections(
             self.location, patience=self._patience, before=getattr(self, "_connections", None)
         )
         self._news = News(self._connections)
+        self._rows = Rows(self._connections, self._statements)
+        self.kept = KeptRows(self._rows)
 
     def _admitted(self) -> str:
         """The id of this workspace in this database, once there is a schema that this role may use for it."""
@@ -213,21 +191,7 @@ class PostgresStore:
             )
         return str(uuid.uuid5(id, workspace))
 
-    def _ask(self, name: str, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
-        rows = self._connections.ask(self._statements[name], {"workspace": self.location.workspace, **given}, what=what)
-        return rows if rows is not None else ()
-
-    def _find(self, paths: Iterable[str]) -> dict[str, tuple[bytes, Signature]]:
-        wanted = [path for path in paths if is_record_path(path)]
-        rows = self._ask("find", paths=wanted, what="records cannot be read") if wanted else ()
-        return {path: (data, Signature(version, len(data), 0)) for path, version, data in rows}
-
-    def _signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
-        wanted = [path for path in paths if is_record_path(path)]
-        rows = self._ask("signatures", paths=wanted, what="records cannot be examined") if wanted else ()
-        return {path: Signature(version, size, 0) for path, version, size in rows}
-
-    def _carry_out(self, told: _Told, change: ChangeSet, hook: CommitHook | None) -> dict[str, Signature] | None:
+    def _carry_out(self, told: Told, change: ChangeSet, hook: CommitHook | None) -> dict[str, Signature] | None:
         """Do what was decided, in one transaction; None if it has to be decided again."""
         removed = {path: at for path, at in change.removed.items() if told.seen.get(path, at) == at}
         written = {version.path for version in change.versions}
@@ -248,13 +212,13 @@ class PostgresStore:
                 done = None  # some were removed, and others were changed meanwhile
         finally:
             if done is None:
-                self._forget(told.wanted)
+                self._rows.forget(told.wanted)
                 if hook is not None:
                     hook.failed()
         if done is None:
             return None
         signatures = {each.path: Signature(id, len(each.data), 0) for each in change.versions}
-        self._note({**dict.fromkeys(done), **signatures})
+        self._rows.note({**dict.fromkeys(done), **signatures})
         if done:
             self._news.tell()
         if hook is not None:
@@ -262,7 +226,7 @@ class PostgresStore:
         return signatures
 
     def _commit(
-        self, id: int, told: _Told, rows: Sequence[tuple[str, int | None, bytes | None]], aside: Mapping[str, str]
+        self, id: int, told: Told, rows: Sequence[tuple[str, int | None, bytes | None]], aside: Mapping[str, str]
     ) -> set[str] | None:
         """The paths that one transaction changed, None if it has to be decided again."""
         new = {path for path, *_ in rows}
@@ -312,19 +276,6 @@ class PostgresStore:
                 held.callback(lock.release)
             yield
 
-    def _note(self, found: Mapping[str, Signature | None]) -> None:
-        """Remember the versions of records, up to a number."""
-        with self._knowing:
-            self._known.update(found)
-            if len(self._known) > _KNOWN_MAX:
-                for path in list(islice(self._known, _KNOWN_MAX // 16)):
-                    del self._known[path]
-
-    def _forget(self, paths: Iterable[str]) -> None:
-        with self._knowing:
-            for path in paths:
-                self._known.pop(path, None)
-
     def _snapshot(self, since: str | None) -> str | None:
         """The snapshot in a point of this workspace, None if it means nothing here."""
         found = _POINT.fullmatch(since or "")
@@ -355,64 +306,3 @@ class PostgresStore:
                     f"End it, and redact or forget again"
                 )
             time.sleep(_SCRUB_POLL_SECONDS)
-
-
-class _Told:
-    """The records as one decision is told of them: from what this process knows, else as they are.
-
-    ``seen`` has the signature of each that it was told of, which the transaction compares with what is there then.
-    ``is_of_one_time`` is False once it was told of two versions of a record: then it has to be made again.
-    """
-
-    def __init__(self, store: PostgresStore, wanted: Sequence[str]) -> None:
-        self.wanted = wanted
-        self.seen: dict[str, Signature | None] = {}
-        self.is_of_one_time = True
-        self._store = store
-        self._signatures = {path: store._known[path] for path in wanted if path in store._known}
-        self._bodies: dict[str, tuple[bytes, Signature]] = {}
-        self._asked = {path for path in wanted if path not in self._signatures}
-        if len(self._asked) > _FETCHED_MAX:
-            found: Mapping[str, Signature] = store._signatures(self._asked)
-            self._take(self._asked, found)
-        elif self._asked:
-            self._fetch(self._asked)
-
-    def find(self, path: str) -> tuple[bytes, Signature] | None:
-        """See ``Records``."""
-        if path not in self._signatures:
-            return self._store.find(path)
-        if path not in self._bodies and self._signatures[path] is not None:
-            self._fetch([path])
-        self._tell(path)
-        return self._bodies.get(path)
-
-    def signature(self, path: str) -> Signature | None:
-        """See ``Records``."""
-        return self._tell(path) if path in self._signatures else self._store.signature(path)
-
-    def holds(self) -> bool:
-        """Whether all that was told is so; what was asked for this decision is taken to be."""
-        doubtful = self.seen.keys() - self._asked
-        found = self._store._signatures(doubtful)
-        if self.is_of_one_time and all(found.get(path) == self.seen[path] for path in doubtful):
-            return True
-        self._store._forget(doubtful)
-        return False
-
-    def _tell(self, path: str) -> Signature | None:
-        signature = self._signatures[path]
-        if self.seen.setdefault(path, signature) != signature:
-            self.is_of_one_time = False
-        return signature
-
-    def _fetch(self, paths: Iterable[str]) -> None:
-        bodies = self._store._find(paths)
-        self._bodies |= bodies
-        self._take(paths, {path: body[1] for path, body in bodies.items()})
-
-    def _take(self, paths: Iterable[str], found: Mapping[str, Signature]) -> None:
-        """Go by what is there now."""
-        self._asked |= {*paths}
-        self._signatures |= (signatures := {path: found.get(path) for path in paths})
-        self._store._note(signatures)

@@ -73,6 +73,32 @@ def several_records_change_together(place: StorePlace) -> None:
         expect("stays", read(other, "b.json"), "and what was not among them is as it was")
 
 
+def records_are_listed_by_their_folder(place: StorePlace) -> None:
+    """Without those of folders in it; a folder that nobody wrote to has none."""
+    user = f"entries/support/users/{'7' * 40}"
+    with place.open() as store, place.open() as other:
+        put(store, {"b.json": "1", "a.json": "2", ENTRY: "3", f"{user}/{'6' * 40}.json": "4"})
+        remove(store, ["b.json"])
+        expect(["a.json"], other.paths(), "the paths of memory files")
+        expect([ENTRY], other.paths("entries/support"), "the paths of an agent's entries")
+        expect([f"{user}/{'6' * 40}.json"], other.paths(user), "the paths of a user's entries")
+        expect([], other.paths("entries/other"), "the paths in a folder that is not there")
+
+
+def several_records_can_be_looked_at_together(place: StorePlace) -> None:
+    """A view tells of each what the store tells, and of no older version than when it was asked for."""
+    with place.open() as store, place.open() as other:
+        put(store, {"a.json": "1", "b.json": "2"})
+        put(other, {"a.json": "3"})
+        paths = ["a.json", "b.json", "c.json"]
+        view = store.view(paths)
+        expect([store.find(path) for path in paths], [view.find(path) for path in paths], "what a view finds")
+        expect(
+            [store.signature(path) for path in paths], [view.signature(path) for path in paths], "and its signatures"
+        )
+        expect("3", read(view, "a.json"), "the newest version at that time")
+
+
 def a_big_record_comes_back_whole(place: StorePlace) -> None:
     """Bytes are bytes, however many."""
     text = "ü\u2028\x7f" * 1_000_000
@@ -246,6 +272,21 @@ def what_is_put_aside_makes_room(place: StorePlace) -> None:
         store.scrub()
         if place.holds is not None:
             expect([1, 1], [len(place.holds(b"unusable %d" % each)) for each in (1, 2)], "a copy of each is kept")
+
+
+def what_is_put_aside_can_be_removed(place: StorePlace) -> None:
+    """All copies of a record, or those that somebody does not want."""
+    texts = {"a.json": "1", "b.json": "2", "c.json": "3"}
+    with place.open() as store, place.open() as other:
+        put(store, texts)
+        store.change(texts, lambda _: (None, ChangeSet(aside=dict.fromkeys(texts, "the exam says so"))))
+        expect(["the exam says so"] * 3, [why for _, why in other.kept.listing()], "the reasons of what is kept")
+        expect((1, 0), (other.kept.remove("a.json"), other.kept.remove("a.json")), "how many copies were removed")
+        seen: dict[str, bytes] = {}
+        other.kept.remove_if(lambda path, data: bool(seen.update({path: data})) or path == "b.json")
+        expect({path: body_of(path, 1, texts[path]) for path in ("b.json", "c.json")}, seen, "what is asked about")
+        expect(1, len(store.kept.listing()), "what is left")
+        expect(set(), {path for path in texts if read(store, path) is not None}, "a copy is no record")
 
 
 def bad_paths_reach_nothing(place: StorePlace) -> None:

@@ -1,0 +1,186 @@
+"""The rows of a workspace: what is read of them, what a decision is told, and the copies that were put aside."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, LiteralString, NamedTuple
+
+from memfiles.records.keys import is_record_path
+from memfiles.records.redactions import Piece
+from memfiles.storage.atomic import Signature
+from memfiles.storage.postgres.connections import Connections
+from memfiles.storage.quarantine import holds
+
+_FETCHED_MAX = 16  # up to so many unknown records are fetched whole before a decision, of more the signatures
+_KNOWN_MAX = 65_536  # signatures of about 200 bytes each
+
+STATEMENTS: dict[str, LiteralString] = {
+    "find": "SELECT path, version, data FROM {s}.records WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
+    "paths": "SELECT path FROM {s}.records WHERE workspace = %(workspace)s AND starts_with(path, %(folder)s)"
+    " AND strpos(substr(path, length(%(folder)s) + 1), '/') = 0",
+    "kept": "SELECT id, path, reason, data FROM {s}.quarantine WHERE workspace = %(workspace)s ORDER BY id",
+    "remove_kept": "DELETE FROM {s}.quarantine WHERE workspace = %(workspace)s AND id = ANY(%(ids)s) RETURNING id",
+    "signatures": "SELECT path, version, octet_length(data) FROM {s}.records"
+    " WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
+    "change": "SELECT {s}.change(%(workspace)s, %(id)s, %(is_again)s, %(is_durable)s, %(wait_ms)s,"
+    " %(locks)s::bigint[], %(seen_paths)s::text[], %(seen)s::bigint[], %(aside)s::text[], %(reasons)s::text[],"
+    " %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[])",
+    "every": "SELECT pg_current_snapshot()::text, true, r.path, r.version, octet_length(r.data)"
+    " FROM (SELECT) one LEFT JOIN {s}.records r ON r.workspace = %(workspace)s",
+    # one statement, so that what is told and the next point are of the same snapshot
+    "changed": "WITH changed AS (SELECT DISTINCT unnest(c.paths) AS path FROM {s}.commits c"
+    " WHERE c.workspace = %(workspace)s AND c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
+    " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))"
+    " SELECT pg_current_snapshot()::text,"
+    " pg_snapshot_xmax(%(point)s::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot()),"
+    " c.path, r.version, octet_length(r.data) FROM (SELECT) one LEFT JOIN changed c ON true"
+    " LEFT JOIN {s}.records r ON r.workspace = %(workspace)s AND r.path = c.path",
+    "is_behind": "SELECT EXISTS (SELECT FROM {s}.commits c WHERE c.workspace = %(workspace)s"
+    " AND c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
+    " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))",
+    "membership": "SELECT EXISTS (SELECT FROM {s}.members WHERE role = current_user AND workspace = %(workspace)s),"
+    " has_table_privilege('{s}.members', 'INSERT'), current_user, (SELECT id FROM {s}.store)",
+    "join": "INSERT INTO {s}.members (role, workspace) VALUES (current_user, %(workspace)s) ON CONFLICT DO NOTHING",
+    "now": "SELECT (pg_snapshot_xmax(pg_current_snapshot())::text::bigint & 4294967295)::text::xid::text",
+    "vacuum": "VACUUM (FREEZE, INDEX_CLEANUP ON, TRUNCATE OFF) {s}.records",
+    # a dead row keeps the oldest transaction of its table from being called frozen
+    "is_clean": "SELECT bool_and(age(c.relfrozenxid) <= age(%(now)s::xid)) FROM pg_class t"
+    " JOIN pg_class c ON c.oid IN (t.oid, t.reltoastrelid) WHERE t.oid = '{s}.records'::regclass",
+    "may_vacuum": "SELECT pg_has_role(relowner, 'USAGE') OR current_setting('server_version_num')::integer >= 170000"
+    " AND has_table_privilege(oid, CASE WHEN current_setting('server_version_num')::integer >= 170000"
+    " THEN 'MAINTAIN' ELSE 'TRIGGER' END) FROM pg_class WHERE oid = '{s}.records'::regclass",
+}
+
+
+class Rows:
+    """The rows of one workspace, and which versions of its records this process knows. Threads may share it."""
+
+    def __init__(self, connections: Connections, statements: Mapping[str, bytes]) -> None:
+        self._connections, self._statements = connections, statements
+        self._workspace = connections.location.workspace
+        self._knowing = threading.Lock()
+        self.known: dict[str, Signature | None] = {}
+
+    def ask(self, name: str, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
+        """The rows of one of the statements above, for this workspace; ``what`` begins the message of an error."""
+        rows = self._connections.ask(self._statements[name], {"workspace": self._workspace, **given}, what=what)
+        return rows if rows is not None else ()
+
+    def find(self, paths: Iterable[str]) -> dict[str, tuple[bytes, Signature]]:
+        """The bytes and signatures of those of these records that exist, asked for at once."""
+        wanted = [path for path in paths if is_record_path(path)]
+        rows = self.ask("find", paths=wanted, what="records cannot be read") if wanted else ()
+        found = {path: (data, Signature(version, len(data), 0)) for path, version, data in rows}
+        self.note({path: found[path][1] if path in found else None for path in wanted})
+        return found
+
+    def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
+        """The signatures of those of these records that exist, asked for at once."""
+        wanted = [path for path in paths if is_record_path(path)]
+        rows = self.ask("signatures", paths=wanted, what="records cannot be examined") if wanted else ()
+        found = {path: Signature(version, size, 0) for path, version, size in rows}
+        self.note({path: found.get(path) for path in wanted})
+        return found
+
+    def note(self, found: Mapping[str, Signature | None]) -> None:
+        """Remember the versions of records, up to a number."""
+        with self._knowing:
+            self.known.update(found)
+            if len(self.known) > _KNOWN_MAX:
+                for path in list(islice(self.known, _KNOWN_MAX // 16)):
+                    del self.known[path]
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Ask for these records anew before the next decision about them."""
+        with self._knowing:
+            for path in paths:
+                self.known.pop(path, None)
+
+
+class Told:
+    """The records as one decision is told of them: from what this process knows, else as they are.
+
+    ``seen`` has the signature of each that it was told of, which the transaction compares with what is there then.
+    ``is_of_one_time`` is False once it was told of two versions of a record: then it has to be made again.
+    """
+
+    def __init__(self, rows: Rows, wanted: Sequence[str], *, is_all: bool = False) -> None:
+        """``is_all``: ask for the bytes of all of them at once, whatever is known."""
+        self.wanted = wanted
+        self.seen: dict[str, Signature | None] = {}
+        self.is_of_one_time = True
+        self._rows = rows
+        known = {} if is_all else rows.known
+        self._signatures = {path: known[path] for path in wanted if path in known}
+        self._bodies: dict[str, tuple[bytes, Signature]] = {}
+        self._asked = {path for path in wanted if path not in self._signatures}
+        if len(self._asked) > _FETCHED_MAX and not is_all:
+            found: Mapping[str, Signature] = rows.signatures(self._asked)
+            self._take(self._asked, found)
+        elif self._asked:
+            self._fetch(self._asked)
+
+    def find(self, path: str) -> tuple[bytes, Signature] | None:
+        """See ``Records``."""
+        if path not in self._signatures:
+            return self._rows.find([path]).get(path)
+        if path not in self._bodies and self._signatures[path] is not None:
+            self._fetch([path])
+        self._tell(path)
+        return self._bodies.get(path)
+
+    def signature(self, path: str) -> Signature | None:
+        """See ``Records``."""
+        return self._tell(path) if path in self._signatures else self._rows.signatures([path]).get(path)
+
+    def holds(self) -> bool:
+        """Whether all that was told is so; what was asked for this decision is taken to be."""
+        doubtful = self.seen.keys() - self._asked
+        found = self._rows.signatures(doubtful)
+        if self.is_of_one_time and all(found.get(path) == self.seen[path] for path in doubtful):
+            return True
+        self._rows.forget(doubtful)
+        return False
+
+    def _tell(self, path: str) -> Signature | None:
+        signature = self._signatures[path]
+        if self.seen.setdefault(path, signature) != signature:
+            self.is_of_one_time = False
+        return signature
+
+    def _fetch(self, paths: Iterable[str]) -> None:
+        bodies = self._rows.find(paths)
+        self._bodies |= bodies
+        self._take(paths, {path: body[1] for path, body in bodies.items()})
+
+    def _take(self, paths: Iterable[str], found: Mapping[str, Signature]) -> None:
+        """Go by what is there now."""
+        self._asked |= {*paths}
+        self._signatures |= {path: found.get(path) for path in paths}
+
+
+class KeptRows(NamedTuple):
+    """The copies that were put aside, in a table; see ``record_store.KeptCopies``."""
+
+    rows: Rows
+
+    def listing(self) -> list[tuple[str, str]]:
+        """See ``KeptCopies``."""
+        return [(f"quarantine/{path}.{id}", reason) for id, path, reason, _ in self._rows()]
+
+    def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
+        """See ``KeptCopies``."""
+        found = [(id, data) for id, of, _, data in self._rows() if of == path]
+        return self._remove([id for id, data in found if holding is None or holds(data, holding)])
+
+    def remove_if(self, is_unwanted: Callable[[str, bytes], bool]) -> None:
+        """See ``KeptCopies``."""
+        self._remove([id for id, path, _, data in self._rows() if is_unwanted(path, data)])
+
+    def _rows(self) -> Sequence[tuple[Any, ...]]:
+        return self.rows.ask("kept", what="the kept copies cannot be read")
+
+    def _remove(self, ids: Sequence[int]) -> int:
+        return len(self.rows.ask("remove_kept", ids=[*ids], what="the kept copies cannot be removed")) if ids else 0
