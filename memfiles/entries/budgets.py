@@ -148,10 +148,7 @@ class FolderTotals(Struct, frozen=True):
     @classmethod
     def of(cls, entries: Iterable[EntrySummary]) -> FolderTotals:
         """The totals of these entries."""
-        totals = cls()
-        for entry in entries:
-            totals = totals.plus(entry)
-        return totals
+        return cls().after((entry, 1) for entry in entries)
 
     def within(self, scope: Budgeted) -> Tally:
         """The tally of the entries that a limit counts."""
@@ -163,9 +160,15 @@ class FolderTotals(Struct, frozen=True):
 
     def plus(self, entry: Entry | EntrySummary, *, times: int = 1) -> FolderTotals:
         """The totals with this entry; with ``times`` -1 without it."""
-        at = entry.kind, entry.category
-        change = Tally(times, times * entry.size_bytes)
-        return FolderTotals({**self.tallies, at: self.tallies.get(at, Tally()).plus(change)})
+        return self.after([(entry, times)])
+
+    def after(self, growth: Iterable[tuple[Entry | EntrySummary, int]]) -> FolderTotals:
+        """The totals with the entries that come (1) and without those that go (-1)."""
+        tallies, none = dict(self.tallies), Tally()
+        for entry, sign in growth:
+            at = entry.kind, entry.category
+            tallies[at] = tallies.get(at, none).plus(Tally(sign, sign * entry.size_bytes))
+        return FolderTotals(tallies)
 
 
 Order = Callable[[Budgeted], Iterable[EntrySummary]]
@@ -211,8 +214,8 @@ def added_excess(
     """
     over: dict[Budgeted, Tally] = {}
     for scope, limit in limits.items():
-        signed = [(sign, sign * entry.size_bytes) for entry, sign in growth if scope.holds(entry)]
-        added = Tally(sum(count for count, _ in signed), sum(size for _, size in signed))
+        held = [(entry, sign) for entry, sign in growth if scope.holds(entry)]
+        added = Tally(sum([sign for _, sign in held]), sum([sign * entry.size_bytes for entry, sign in held]))
         left = limit.excess(within(scope).plus(added))
         if not left.is_met and (added.entries > 0 or added.size_bytes > 0):
             over[scope] = left

@@ -23,6 +23,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -135,12 +136,17 @@ class Operator(Struct, frozen=True):
         """See ``Caller``; nothing is closed."""
 
 
+_parts_of = attrgetter("level", "provenance", "actor", "check_open")
+
+
 def check_caller(caller: Caller, *, may_be_closed: bool = False) -> None:
     """Refuse an object that is not a session, and a closed session: ``InvalidArgument``."""
-    if not all(hasattr(caller, name) for name in ("level", "provenance", "actor", "check_open")):
+    try:
+        _parts_of(caller)
+    except AttributeError:
         raise InvalidArgument(
             f"the first argument must be a session, such as memory.session('support'), not {type(caller).__name__}"
-        )
+        ) from None
     if not may_be_closed:
         caller.check_open()
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
+from types import NoneType
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
@@ -41,6 +42,7 @@ MAX_TAG_BYTES = 64
 MAX_TTL_SECONDS = 10 * 365 * 86400
 DEFAULT_HYDRATE_BYTES = 256 * 1024
 _LOOKED_AT_ONCE = 64  # drafts
+_LISTS = (list, tuple, NoneType)  # read the same twice
 DAILY = "daily"
 HOUR_SECONDS = 60 * 60
 DAY_SECONDS = 24 * HOUR_SECONDS
@@ -252,9 +254,11 @@ class EntryRules(Struct, frozen=True):
         credential.
         """
         check_key(draft.key)
-        named = {} if is_clean else {"the category": draft.category, "the source": draft.source}
-        labels = {what: label[:MAX_LABEL_BYTES] for what, label in named.items() if isinstance(label, str)}
-        warnings = self.check_labels(labels)  # as much as an error may quote; longer ones are refused next
+        warnings: tuple[str, ...] = ()
+        if not is_clean:
+            named = {"the category": draft.category, "the source": draft.source}
+            labels = {what: label[:MAX_LABEL_BYTES] for what, label in named.items() if isinstance(label, str)}
+            warnings = self.check_labels(labels)  # as much as an error may quote; longer ones are refused next
         _check_facets(draft)
         tags = None if draft.tags is None else checked_tags(draft.tags)
         links = None if draft.links is None else _checked_links(draft.links)
@@ -296,7 +300,7 @@ def _texts_of(draft: Draft) -> list[str]:
 
 def _is_read_again(draft: Draft) -> bool:
     """Whether a second look at the draft sees the same texts: it has no tags or links that come out of a generator."""
-    return all(each is None or isinstance(each, (list, tuple)) for each in (draft.tags, draft.links))
+    return isinstance(draft.tags, _LISTS) and isinstance(draft.links, _LISTS)
 
 
 def _check_size(content: str) -> None:

@@ -115,9 +115,7 @@ class EvictionPolicy:
         counted = self._db.index.totals(partition, anew=anew)
         totals = FolderTotals({sort: Tally(*sum_) for sort, sum_ in counted.by_sort.items()})
         over = budgets.added_excess(self._limits, totals.within, growth)
-        for entry, sign in growth:
-            totals = totals.plus(entry, times=sign)
-        return Excess(partition, over, totals, saved, growth, counted.is_behind)
+        return Excess(partition, over, totals.after(growth), saved, growth, counted.is_behind)
 
     def _is_near(self, totals: FolderTotals) -> bool:
         """Whether little is left of a budget, or may be left once the saves of others are counted."""
@@ -180,7 +178,10 @@ class EvictionPolicy:
 
         Expired entries that go are no news for anyone, so the result does not name them.
         """
-        before, done = dict(records), Consolidated()
+        done = Consolidated()
+        if not remedies:
+            return done
+        before = dict(records)
         for remedy in remedies:
             by = Provenance(agent=stamp.by.agent, session=stamp.by.session, source=remedy.plan.id)
             now, expiry = replace(stamp, expected_revision=None), self._db.rules.expiry

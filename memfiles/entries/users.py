@@ -52,6 +52,7 @@ from memfiles.secrets.gate import check_label
 from memfiles.storage import atomic
 from memfiles.storage.atomic import storage_failure
 from memfiles.storage.events import AuditEvent, AuditLog, Progress, reported
+from memfiles.storage.fork_safety import collector_paused
 from memfiles.storage.store import sweep
 
 _OWNER = "@users"  # no agent can have this name: no session sees the tombstone of a user
@@ -178,6 +179,7 @@ class Users:
                 epoch = next_epoch(epoch)
         return [UserTombstone(it.user or it.uid, it.at, it.by, it.why) for it in marks[:limit] if it is not None]
 
+    @collector_paused()
     def export(
         self,
         user: str,

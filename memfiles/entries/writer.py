@@ -7,9 +7,9 @@ leaves no entry behind that would shadow it.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import count, takewhile
@@ -85,18 +85,18 @@ class EntryWriter:
         call_id: str | None = None,
     ) -> list[Saved]:
         """Save the drafts under their keys, all or nothing, with one flush; errors as of ``Entries.save``."""
-        if any(draft.content is None for draft in drafts):
+        if None in [draft.content for draft in drafts]:
             raise InvalidArgument("there is nothing to save: pass the content")
         checked = self._db.rules.check_all(drafts)
         stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
-        targets = [self._target(caller, each.draft, now=stamp.at) for each in checked]
+        targets = [self._target(caller, own_level(caller), each.draft, now=stamp.at) for each in checked]
         return self._save_all(caller, checked, targets, stamp)
 
     def import_(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
         """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
         agent = caller.provenance.agent
         user = user_of(caller)
-        places = [(each, location_of(agent, user, *each.place, id=uuid.uuid4().hex)) for each in drafts]
+        places = [(each, location_of(agent, user, *each.place, id=os.urandom(16).hex())) for each in drafts]
         targets = [SaveTarget(it.place.path(it.checked.draft.key), place, past=it.past) for it, place in places]
         stamp = Stamp(self._db.now(), caller.actor(None))
         return self._save_all(caller, [each.checked for each in drafts], targets, stamp)
@@ -148,7 +148,7 @@ class EntryWriter:
         ):
             outcome = self._write_one(caller, path, updated, stamp=stamp)
         else:
-            target = self._target(caller, checked.draft, now=stamp.at)
+            target = self._target(caller, own, checked.draft, now=stamp.at)
             moving = replace(stamp, expected_revision=None)
             outcome = self._move(caller, target, path, updated, moving, by=source)
         return _receipts(outcome, [checked])[0]
@@ -285,7 +285,7 @@ class EntryWriter:
 
         What goes is chosen without its locks. The next round holds those too, and looks at each entry again.
         """
-        rounds, remedies, plan_id = 1, dict[Partition, Remedy](), f"plan-{uuid.uuid4().hex[:12]}"
+        rounds, remedies, plan_id = 1, dict[Partition, Remedy](), f"plan-{os.urandom(6).hex()}"
         own = own_level(caller)
 
         def checked(records: WorkingCopy) -> list[Decided]:
@@ -335,16 +335,16 @@ class EntryWriter:
         more = [path for remedy in remedies for path in remedy.paths]
         return self._db.change(list(dict.fromkeys([*paths, *more])), attempt, caller=caller)
 
-    def _target(self, caller: Caller, draft: Draft, *, now: str) -> SaveTarget:
-        """The place that the draft's category asks for, or else where its key is seen, or the session's own."""
-        own, category, origin = own_level(caller), draft.category, caller.provenance
+    def _target(self, caller: Caller, own: Scopes, draft: Draft, *, now: str) -> SaveTarget:
+        """The place that the draft's category asks for, or else where its key is seen, or the session's ``own``."""
+        category, origin = draft.category, caller.provenance
         if category is None:
             scope, nearer = self._scope_seen(own, draft.key, now), list[Partition]()
         else:
             scope = scope_for(own, self._db.rules.category(category))
             nearer = [own[each] for each in takewhile(lambda each: each != scope, own)]
         shadows = tuple(path for each in nearer if self._is_seen(path := each.path(draft.key), now))
-        place = location_of(origin.agent, user_of(caller), *own[scope], id=uuid.uuid4().hex)
+        place = location_of(origin.agent, user_of(caller), *own[scope], id=os.urandom(16).hex())
         return SaveTarget(own[scope].path(draft.key), place, shadows)
 
     def _scope_seen(self, own: Scopes, key: str, now: str) -> Scope:

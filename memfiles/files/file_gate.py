@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 Given = Literal["part", "all", "nothing"]
 """What of a result its caller gave: the part that is new, all of it, or nothing: it was there before, so only warn."""
 
-Lost = dict[str, tuple[int, tuple[str, ...]]]
-"""By path, the revision of a record from which on it lacks these texts, and the texts."""
-
 _ANY_ENTRY = f"{ENTRIES}/{WORKSPACE}/any.json"  # a mirror that takes none keeps the content of memory files only
 _log = logging.getLogger("memfiles")
+
+
+class Lost(dict[str, tuple[int, tuple[str, ...]]]):
+    """By path, the revision of a record from which on it lacks these texts, and the texts."""
 
 
 class FileGate:
@@ -104,7 +105,7 @@ class FileGate:
         )
 
 
-def erase(manager: MemoryManager, lost: Lost, records: object) -> int:
+def erase(manager: MemoryManager, lost: Mapping[str, tuple[int, tuple[str, ...]]], records: object) -> int:
     """Remove texts that ``records`` lost (see ``Lost``) from everything else; returns how many kept copies held one.
 
     1. delete quarantined copies that hold one; 2. scrub the sync ledger; 3. scrub every process's journal, and for the

@@ -28,6 +28,7 @@ from memfiles.records.record import Actor, Change, Record, Stamp, check_text
 from memfiles.records.redactions import NONCE_BYTES
 from memfiles.secrets.gate import Policy, Scanner, check_policy
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
+from memfiles.storage.fork_safety import collector_paused
 from memfiles.storage.record_kinds import FILE_KIND
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.repository import DeclaredFiles, RecordRepository
@@ -126,7 +127,8 @@ class MemoryManager:
             )
             self.gate.look_at_hand_edits(self)
         self._repair_files()
-        restored = self._restorer().restore(self.records, declared, cached=self.place.start_rows(self.records))
+        restore = collector_paused()(self._restorer().restore)
+        restored = restore(self.records, declared, cached=self.place.start_rows(self.records))
         self._live.declare(restored.seen)
         self._know(declared)
         self.gate.allowed = {file.uid: file.secrets_allow for file in declared}
@@ -180,8 +182,7 @@ class MemoryManager:
         wanted = [(self._at(uid, None)[1], content) for uid, content in file_changes.checked_pairs(appends)]
         for _, content in wanted:
             check_text(content)
-        stamp = self.gate.stamp(by, None, None, at=self._now())
-        lost: Lost = {}
+        stamp, lost = self.gate.stamp(by, None, None, at=self._now()), Lost()
 
         def decide(records: Mapping[str, Record | None]) -> tuple[list[Decision], list[Record]]:
             lost.clear()
@@ -381,8 +382,7 @@ class MemoryManager:
     def _change(
         self, uid: str, decide: Callable[[Record, Stamp], Decision], stamp: Stamp, *, given: Given = "part", user: User
     ) -> Receipt:
-        records, path = self._at(uid, user)
-        lost: Lost = {}
+        (records, path), lost = self._at(uid, user), Lost()
 
         def run(found: Mapping[str, Record | None]) -> tuple[Receipt, list[Record]]:
             lost.clear()

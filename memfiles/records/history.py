@@ -37,7 +37,7 @@ def splice_between(before: bytes, after: bytes) -> Splice:
     while start and _inside_character(before, start) | _inside_character(after, start):
         start -= 1
     limit = min(len(before), len(after)) - start
-    tail = min(limit, common_prefix(before[::-1], after[::-1]))
+    tail = common_suffix(before, after, most=limit)
     while tail and _inside_character(before, len(before) - tail) | _inside_character(after, len(after) - tail):
         tail -= 1
     old = before[start : len(before) - tail].decode()
@@ -255,6 +255,20 @@ def common_prefix(left: bytes, right: bytes) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def common_suffix(left: bytes, right: bytes, *, most: int) -> int:
+    """The number of equal bytes at the end, at most so many, as ``common_prefix``; neither text is turned around."""
+    low, high = 0, most
+    if left[len(left) - high :] == right[len(right) - high :]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if left[len(left) - middle : len(left) - low] == right[len(right) - middle : len(right) - low]:
             low = middle
         else:
             high = middle

@@ -197,7 +197,7 @@ def is_id_path(path: str) -> bool:
 @lru_cache(maxsize=8192)
 def is_record_path(path: str) -> bool:
     """Whether there can be a record at this path, relative to the memory directory."""
-    return uid_of(path) is not None or entry_place(path) is not None
+    return (entry_place(path) if "/" in path else uid_of(path)) is not None
 
 
 def entry_place(path: str) -> tuple[str, str] | None:

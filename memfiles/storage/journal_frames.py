@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from memfiles.records.history import common_prefix
+from memfiles.records.history import common_prefix, common_suffix
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.storage.atomic import Signature
 from memfiles.storage.record_store import Sections
@@ -184,8 +184,9 @@ def _delta(base: Base, version: Version) -> tuple[list[bytes], int, Base] | None
         known = base.checksum if base.checksum is not None else zlib.crc32(start)
         checksum, kept, tail = zlib.crc32(new[old_end:end], known), old_end, 0
     else:
-        checksum, kept = zlib.crc32(new[:end]), common_prefix(start, new[:end])
-        tail = common_prefix(start[kept:][::-1], new[kept:end][::-1])
+        fresh = new[:end]
+        checksum, kept = zlib.crc32(fresh), common_prefix(start, fresh)
+        tail = common_suffix(start, fresh, most=min(old_end, end) - kept)
     later, later_at = _kept_history(old, old_history, new, history)
     stored = [
         *(_COPY.pack(0, 0, kept), b""),

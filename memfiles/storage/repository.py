@@ -34,6 +34,7 @@ costs a single stat. The ones read first go first."""
 
 _BYTES_OF_RECORD = 1_200  # apart from its texts; measured, as the next one
 _BYTES_OF_CHANGE = 500
+_NO_RECORD: Observed[Any] = Observed(None, None)  # and none was seen before
 _log = logging.getLogger("memfiles")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -112,11 +113,13 @@ class RecordRepository(Generic[R]):
 
     def _look(self, records: Records, path: str) -> Observed[R]:
         seen = self._seen.get(path)
-        if seen is None:
+        if seen is None and self._kind.is_declared:
             self._check_declared(path)
         signature = records.signature(path)
         if seen is not None and seen.settled and seen.signature == signature:
             return seen
+        if seen is None and signature is None and not self._kind.is_declared:
+            return _NO_RECORD
         found = self._read(records, path, seen, signature)
         if found.signature is not None or found.record is not None or found.stored is not None:
             self._keep(path, found, before=seen)
@@ -142,7 +145,7 @@ class RecordRepository(Generic[R]):
         for byte, without the stamp of this directory. Errors as of the store and ``look``, and those of ``decide``.
         """
         wanted = sorted(set(paths))
-        for path in wanted:
+        for path in wanted if self._kind.is_declared else ():
             self._check_declared(path)
 
         def run(records: Records) -> tuple[T, ChangeSet]:

@@ -65,7 +65,7 @@ class Transactions:
 
     def commit(self, changes: Sequence[NewVersion]) -> dict[str, Signature]:
         """Change these records; the caller holds their locks. See ``Store.commit`` for the errors."""
-        if (size := sum(len(change.data) for change in changes)) > LARGEST_COMMIT:
+        if (size := sum([len(change.data) for change in changes])) > LARGEST_COMMIT:
             raise SizeExceeded(
                 f"the {len(changes)} records of this change have {size} bytes, over the {LARGEST_COMMIT} that can be "
                 f"changed together: split the change; nothing was changed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -99,8 +100,9 @@ def test_an_update_is_not_refused_for_what_was_there(tmp_path: Path) -> None:
     assert found is not None and f"look at {one}" == found.content
 
 
-def test_no_collection_walks_through_what_is_saved_together(tmp_path: Path) -> None:
-    """They took a third of the time of 10,000 entries, and find nothing; afterwards they go on."""
+@pytest.mark.parametrize("way", ["save", "import", "export"])
+def test_no_collection_walks_through_many_entries(tmp_path: Path, way: str) -> None:
+    """They took a third of the time of saving 10,000, and find nothing; afterwards they go on."""
     begun: list[int] = []
 
     def note(phase: str, info: dict[str, int]) -> None:
@@ -108,16 +110,46 @@ def test_no_collection_walks_through_what_is_saved_together(tmp_path: Path) -> N
             begun.append(info["generation"])
 
     drafts = [Draft(f"note {number}", "x") for number in range(500)]
-    with entries_in(tmp_path) as entries:
+    file = tmp_path / "entries.jsonl"
+    with entries_in(tmp_path / "first") as others, entries_in(tmp_path / "memory") as entries:
+        others.save_many(Visitor(), drafts)
+        others.export(Visitor(), file, format="jsonl")
         entries.save(Visitor(), "first", "x")
+        ways: dict[str, Callable[[], object]] = {
+            "save": lambda: entries.save_many(Visitor(), drafts),
+            "import": lambda: entries.import_(Visitor(), file),
+            "export": lambda: others.export(Visitor(), file, format="jsonl"),
+        }
         gc.collect()
         gc.callbacks.append(note)
         try:
-            entries.save_many(Visitor(), drafts)
+            ways[way]()
         finally:
             gc.callbacks.remove(note)
 
     assert (True, True) == (len(begun) <= 2, gc.isenabled()), begun  # before and after
+
+
+@pytest.mark.parametrize(("number", "most"), [(1, 365), (200, 218)])
+def test_a_warm_save_calls_few_functions(tmp_path: Path, number: int, most: int) -> None:
+    """Most of its time is spent in Python. The calls are counted, as the time itself depends on the machine."""
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_qualname)
+
+    with entries_in(tmp_path, durability="fsync") as entries:
+        for each in range(4):
+            entries.save(Visitor(run="now"), f"key {each}", "some text")
+        visitor, drafts = Visitor(run="now"), [Draft(f"note {each}", "some text") for each in range(number)]
+        sys.setprofile(note)
+        try:
+            entries.save_many(visitor, drafts)
+        finally:
+            sys.setprofile(None)
+
+    assert most >= len(called) / number, Counter(called).most_common(20)
 
 
 def test_collections_go_on_in_a_child_forked_during_a_pause() -> None:

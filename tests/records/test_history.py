@@ -12,7 +12,17 @@ from msgspec.structs import replace
 from memfiles.errors import MemfilesError, RevisionUnknown
 from memfiles.records import file_changes as changes
 from memfiles.records.file_changes import Decision
-from memfiles.records.history import Splice, content_at, contents, oldest_known, rewritten, splice_between, unified_diff
+from memfiles.records.history import (
+    Splice,
+    common_prefix,
+    common_suffix,
+    content_at,
+    contents,
+    oldest_known,
+    rewritten,
+    splice_between,
+    unified_diff,
+)
 from memfiles.records.record import (
     MAX_HISTORY_BYTES,
     MAX_HISTORY_CHANGES,
@@ -34,6 +44,17 @@ requests = st.one_of(
     st.tuples(st.just("undo")),
     st.tuples(st.just("go back"), st.integers(1, 12)),
 )
+
+
+@given(st.binary(max_size=12), st.binary(max_size=12), st.binary(max_size=12), st.integers(0, 24))
+def test_the_common_end_of_two_texts_is_their_common_beginning_turned_around(
+    one: bytes, other: bytes, end: bytes, most: int
+) -> None:
+    """Of so many bytes at most, as what both texts begin with is counted already."""
+    left, right = one + end, other + end
+    most = min(most, len(left), len(right))
+
+    assert min(most, common_prefix(left[::-1], right[::-1])) == common_suffix(left, right, most=most)
 
 
 def requested(record: Record, request: tuple[object, ...]) -> Decision:

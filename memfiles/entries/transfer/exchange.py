@@ -47,6 +47,7 @@ from memfiles.records.entry import FACETS, GENERAL, WORKSPACE_CATEGORY, Entry
 from memfiles.records.keys import WORKSPACE, check_switch, id_path
 from memfiles.storage import atomic
 from memfiles.storage.events import AuditLog, Progress, event_by, reported
+from memfiles.storage.fork_safety import collector_paused
 
 ExportFormat = Literal["markdown", "jsonl", "zip"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl", "zip")
@@ -97,6 +98,7 @@ class Exchange:
         self._audit = audit
         self._writer = writer
 
+    @collector_paused()
     def export(
         self, caller: Caller, target: str | os.PathLike[str], *, format: str, progress: Progress | None = None
     ) -> Exported:
@@ -133,6 +135,7 @@ class Exchange:
         entries = [entry for entry in found if self._db.is_live(entry)]
         return sorted(entries, key=lambda entry: (entry.key, self._db.rules.levels.rank(entry.level), entry.agent))
 
+    @collector_paused()
     def import_(
         self,
         caller: Caller,
