@@ -78,6 +78,9 @@ class EvictionPolicy:
     def __init__(self, db: EntryDatabase) -> None:
         self._db = db
         self._limits = {scope: limit for scope, limit in db.rules.budget.limits.items() if limit != Limit()}
+        self._near = {scope: limit.times(_NEAR) for scope, limit in self._limits.items()}
+        numbers = [limit.max_entries for limit in self._limits.values() if limit.max_entries is not None]
+        self._few = min(numbers, default=_MANY)
         self._unseen = 0  # saves since the changes of other processes were looked at
 
     def excesses(
@@ -120,11 +123,7 @@ class EvictionPolicy:
     def _is_near(self, totals: FolderTotals) -> bool:
         """Whether little is left of a budget, or may be left once the saves of others are counted."""
         self._unseen += 1
-        left = {scope: limit.times(_NEAR) for scope, limit in self._limits.items()}
-        few = min(
-            (limit.max_entries for limit in self._limits.values() if limit.max_entries is not None), default=_MANY
-        )
-        return self._unseen * _SOME >= few or bool(budgets.excess(left, totals))
+        return self._unseen * _SOME >= self._few or bool(budgets.excess(self._near, totals))
 
     def remedy(
         self,

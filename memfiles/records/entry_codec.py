@@ -118,6 +118,7 @@ class _OnDisk(Struct, frozen=True):
 _FACETS = tuple(name for name in Entry.__struct_fields__ if name not in ("text", "given_id"))
 _ENTRY = Decoder(_OnDisk)
 _MARK = Decoder(Mark)
+_MARKS = frozenset(get_args(MarkType))
 _OF_MARK = (
     "format type uid agent user level id key left revision at by why run forgotten origins cleared of_run moved".split()
 )
@@ -210,7 +211,7 @@ def decode_entry(data: bytes, *, path: str) -> EntryRecord:
 def read_entry(data: bytes, *, of: str = "") -> EntryRecord:
     """Any entry or mark in ``data``, checked on its own; ``of`` is the path that ``RecordCorrupt`` names."""
     try:
-        if _type_of(data) in get_args(MarkType):
+        if _type_of(data) in _MARKS:
             return _checked(_MARK.decode(data))
         return _as_entry(_ENTRY.decode(data))
     except InvalidArgument as error:

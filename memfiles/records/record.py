@@ -224,8 +224,10 @@ class Record(Struct, frozen=True, dict=True):
 
 
 def with_content(record: Record, content: str) -> Record:
-    """The record with new content and its digest."""
-    return replace(record, content=content, sha256=digest(content.encode()))
+    """The record with new content and its digest; what was encoded of its history is kept."""
+    hasher = hashlib.sha256(data := content.encode())
+    known = {"hasher": hasher, "size_bytes": len(data), "content_start": to_json(content)[:-1]}
+    return successor(record, known, content=content, sha256=hasher.hexdigest())
 
 
 def with_redactions(record: Record, pieces: tuple[Piece, ...]) -> Record:
@@ -261,11 +263,8 @@ def grown(record: Record, text: str) -> Record:
     tail = text.encode()
     hasher = record.hasher.copy()
     hasher.update(tail)
-    known = {
-        "hasher": hasher,
-        "size_bytes": record.size_bytes + len(tail),
-        "content_start": record.content_start + to_json(text)[1:-1],
-    }
+    size, start = record.size_bytes + len(tail), record.content_start + to_json(text)[1:-1]
+    known = {"hasher": hasher, "size_bytes": size, "content_start": start}
     return successor(record, known, content=record.content + text, sha256=hasher.hexdigest())
 
 

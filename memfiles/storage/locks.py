@@ -156,7 +156,7 @@ class RecordLocks:
         while True:
             try:
                 descriptor = self._files[stripe] if stripe in self._files else self._open_file(stripe, name)
-                if lock_descriptor(descriptor) and self._is_current(stripe, name):
+                if lock_descriptor(descriptor) and self._is_current(stripe, name, descriptor):
                     return
                 if self._monotonic() >= deadline:
                     raise LockTimeout(self._message(path, _holder_of(descriptor)))
@@ -190,13 +190,13 @@ class RecordLocks:
         """
         forks = _Forks.so_far()
         descriptor = self._files[stripe] = self._open(name)
-        self._inodes[stripe] = os.fstat(descriptor).st_ino
         if forks is None or forks != _Forks.so_far():
             self._unknown_to_child.add(stripe)
         return descriptor
 
     def _close_file(self, stripe: int) -> None:
         descriptor = self._files.pop(stripe, None)
+        self._inodes.pop(stripe, None)
         self._unknown_to_child.discard(stripe)
         if descriptor is not None:
             os.close(descriptor)
@@ -209,10 +209,18 @@ class RecordLocks:
             make_folder(self._directory, self._folder)
             return os.open(name, _LOCK_FILE, 0o600, dir_fd=self._directory)
 
-    def _is_current(self, stripe: int, name: str) -> bool:
-        """Whether the locked file is still the one at its path; with a deleted one, two could hold the lock."""
+    def _is_current(self, stripe: int, name: str, descriptor: int) -> bool:
+        """Whether the locked file is still the one at its path; with a deleted one, two could hold the lock.
+
+        One that was opened just now was there a moment ago, so it is unless it has lost its name since.
+        """
+        known = self._inodes.get(stripe)
+        if known is None:
+            found = os.fstat(descriptor)
+            self._inodes[stripe] = found.st_ino
+            return found.st_nlink > 0
         try:
-            return os.stat(name, dir_fd=self._directory).st_ino == self._inodes[stripe]
+            return os.stat(name, dir_fd=self._directory).st_ino == known
         except FileNotFoundError:
             return False
 

@@ -205,7 +205,7 @@ _NOTHING = _Verified("", b'"', ())
 def version_of(record: Record, *, replaces: Signature | None) -> NewVersion:
     """Encode the next version of a memory file; ``InvalidArgument`` if it could not be read back."""
     try:
-        unread = _unverified(record)
+        unread = _unverified(record, declared_json=record.declared_json)  # derived here, so that later versions have it
         data = encode(unread)
         _check_same(read_record(data, of=record.uid), unread, of=record.uid)
     except RecordCorrupt as error:
@@ -217,7 +217,9 @@ def version_of(record: Record, *, replaces: Signature | None) -> NewVersion:
 def version_of_entry(record: EntryRecord, *, replaces: Signature | None) -> NewVersion:
     """Encode the next version of an entry or a mark; ``InvalidArgument`` if it could not be read back."""
     try:
-        unread = record.amended(text=_unverified(record.text)) if isinstance(record, Entry) else record
+        unread = record
+        if isinstance(record, Entry) and (text := _unverified(record.text)) is not record.text:
+            unread = record.amended(text=text)
         data = encode_entry(unread)
         _check_same(read_entry(data, of=record.path), unread, of=record.path)
     except RecordCorrupt as error:
@@ -228,16 +230,22 @@ def version_of_entry(record: EntryRecord, *, replaces: Signature | None) -> NewV
     return NewVersion(record.path, record.revision, data, replaces, sections)
 
 
-def _unverified(record: Record) -> Record:
-    """The record with only the content and changes that were not read back yet; the changes must be in order."""
+def _unverified(record: Record, **derived: bytes) -> Record:
+    """The record with only the content and changes that were not read back yet; the changes must be in order.
+
+    It is the same one if that is all of it. ``derived`` is what else is known of its encoding.
+    """
     known: _Verified = vars(record).get(READ_BACK, _NOTHING)
     carried = _carried(record.history, known.history)
     check_order(record, of=record.uid, since=max(0, carried - 1))
     fresh = tuple([change for change in record.history[carried:] if READ_BACK not in change.__dict__])
+    if known is _NOTHING and len(fresh) == len(record.history):
+        return record
     encoded = b",\n".join([change.encoded for change in fresh])
-    derived = {"declared_json": record.declared_json, "history_json": encoded}  # the former here, for later versions
     content, start = _added(record, known)
-    return successor(record, derived | {"content_start": start}, history=fresh, content=content)
+    return successor(
+        record, derived | {"history_json": encoded, "content_start": start}, history=fresh, content=content
+    )
 
 
 def _carried(history: tuple[Change, ...], known: tuple[Change, ...]) -> int:
@@ -269,9 +277,10 @@ def _completed(data: bytes, record: Record, unread: Record) -> tuple[bytes, Sect
     vars(record)[READ_BACK] = _Verified(record.content, record.content_start, record.history)
     content = data.index(_CONTENT) + len(_CONTENT)
     rest, history = content + len(unread.content_start), data.rindex(_HISTORY) + len(_HISTORY)
-    whole = b"".join((data[:content], record.content_start, data[rest:history], record.history_json, b"]}\n"))
     end = content + len(record.content_start)
-    return whole, Sections(end, end + history - rest)
+    if unread is not record:
+        data = b"".join((data[:content], record.content_start, data[rest:history], record.history_json, b"]}\n"))
+    return data, Sections(end, end + history - rest)
 
 
 def _check_same(found: EntryRecord | Record, written: EntryRecord | Record, *, of: str) -> None:

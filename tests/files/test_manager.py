@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -40,6 +41,34 @@ def open_manager(directory: Path, **settings: Any) -> MemoryManager:
 def manager(tmp_path: Path) -> Iterator[MemoryManager]:
     with open_manager(tmp_path / "memory") as manager:
         yield manager
+
+
+@pytest.mark.parametrize(("operation", "most"), [("append", 160), ("edit", 165)])
+def test_a_warm_change_calls_few_functions(tmp_path: Path, operation: str, most: int) -> None:
+    """Half of its time is spent in Python. The calls are counted, as the time itself depends on the machine."""
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_qualname)
+
+    with MemoryManager(tmp_path, now=TickingClock()) as manager:
+        manager.restore(FILES)
+        for number in range(4):
+            manager.append("plan", f"v{number} ")
+        ways: dict[str, Callable[[str, str], object]] = {
+            "append": manager.append,
+            "edit": partial(manager.edit, new="a line"),
+        }
+        change = ways[operation]
+        change("plan", "v0")
+        sys.setprofile(note)
+        try:
+            change("plan", "v1")
+        finally:
+            sys.setprofile(None)
+
+    assert most >= len(called), called
 
 
 def test_nothing_touches_the_disk_before_restore(tmp_path: Path) -> None:

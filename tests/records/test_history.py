@@ -57,6 +57,16 @@ def test_the_common_end_of_two_texts_is_their_common_beginning_turned_around(
     assert min(most, common_prefix(left[::-1], right[::-1])) == common_suffix(left, right, most=most)
 
 
+def test_new_content_keeps_what_was_encoded_of_the_history() -> None:
+    """An edit of a note with a hundred changes encodes its own change alone."""
+    record = extend(seeded("# Notes\n"), Change(2, LATER, "declare"))
+    encoded = record.history_json
+    edited = with_content(record, "other")
+
+    assert encoded is vars(edited)["history_json"]
+    assert encode(replace(edited)) == encode(edited)
+
+
 def requested(record: Record, request: tuple[object, ...]) -> Decision:
     """What becomes of one request."""
     match request:
