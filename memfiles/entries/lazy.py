@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from memfiles.errors import ExtraMissing
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called
@@ -160,7 +162,7 @@ def retention_of(workflow: Workflow) -> Retention:
     """How long the workflow keeps what nobody sees."""
     from memfiles.entries.drafts import Retention  # late, as above
 
-    return Retention(**workflow.memory.retention.model_dump())
+    return Retention(**asdict(workflow.memory.retention))
 
 
 def budget_of(spec: EntriesSpec) -> Budget:

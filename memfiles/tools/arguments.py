@@ -11,9 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from msgspec import Meta, Struct
 
 from memfiles.errors import InvalidArgument
+from memfiles.workflow.declared import Before, Check, fields_of, read
+from memfiles.workflow.problems import Breach, one_of
 
 FILE_ALIASES: dict[str, tuple[str, ...]] = {
     "file": ("path", "name", "filename", "file_name", "filepath", "file_path", "memory_file", "uid", "id"),
@@ -26,12 +28,11 @@ FILE_ALIASES: dict[str, tuple[str, ...]] = {
 _SHOWN = 80
 _WORD_END = re.compile(r"[ -]|(?<=[a-z])(?=[A-Z])")
 _EXPECTED = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a number",
-    "bool_type": "true or false",
-    "list_type": 'a list of texts such as ["a", "b"]',
+    "text": "text",
+    "whole": "a whole number",
+    "number": "a number",
+    "truth": "true or false",
+    "list": 'a list of texts such as ["a", "b"]',
 }
 
 
@@ -58,53 +59,52 @@ def list_in(value: object) -> object:
         return value
 
 
-TextArgument = Annotated[str, AfterValidator(_encodable)]
-LineCount = Annotated[int, Field(ge=1), BeforeValidator(whole)]
+TextArgument = Annotated[str, Check(_encodable)]
+LineCount = Annotated[int, Meta(ge=1), Before(whole)]
 
 
-class Arguments(BaseModel):
+class Arguments(Struct, frozen=True, kw_only=True):
     """The arguments of one tool.
 
     ``aliases`` are other accepted names of each argument, in any spelling (``oldText``, ``old-text``). ``refusals``
     are names that are refused, with the reason.
     """
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = FILE_ALIASES
     refusals: ClassVar[Mapping[str, str]] = {}
 
     def given(self) -> dict[str, Any]:
         """The arguments that were given, by name."""
-        return {name: value for name, value in self if value is not None}
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
 
 
-class ReadMemory(Arguments):
+class ReadMemory(Arguments, frozen=True, kw_only=True):
     """The arguments of ``read_memory``."""
 
-    file: Annotated[TextArgument, Field(description="The memory file to read.")]
-    offset: Annotated[LineCount | None, Field(description="The first line, from 1.")] = None
-    limit: Annotated[LineCount | None, Field(description="How many lines.")] = None
+    file: Annotated[TextArgument, Meta(description="The memory file to read.")]
+    offset: Annotated[LineCount | None, Meta(description="The first line, from 1.")] = None
+    limit: Annotated[LineCount | None, Meta(description="How many lines.")] = None
 
 
-class AppendMemory(Arguments):
+class AppendMemory(Arguments, frozen=True, kw_only=True):
     """The arguments of ``append_memory``."""
 
-    file: Annotated[TextArgument, Field(description="The memory file to add to.")]
+    file: Annotated[TextArgument, Meta(description="The memory file to add to.")]
     content: Annotated[
         TextArgument,
-        Field(description="The text to add, exactly as it should appear."),
+        Meta(description="The text to add, exactly as it should appear."),
     ]
 
 
-class EditMemory(Arguments):
+class EditMemory(Arguments, frozen=True, kw_only=True):
     """The arguments of ``edit_memory``."""
 
-    file: Annotated[TextArgument, Field(description="The memory file to change.")]
+    file: Annotated[TextArgument, Meta(description="The memory file to change.")]
     old_string: Annotated[
         TextArgument,
-        Field(description="The text to replace, with enough context to occur only once."),
+        Meta(description="The text to replace, with enough context to occur only once."),
     ]
-    new_string: Annotated[TextArgument, Field(description='The replacement; "" deletes the old text.')]
+    new_string: Annotated[TextArgument, Meta(description='The replacement; "" deletes the old text.')]
 
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
@@ -116,13 +116,12 @@ def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> Argu
     ``InvalidArgument`` lists every problem at once and says how to call the tool.
     """
     given = _named(_object(sent), model=model, tool=tool)
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-        wrong = "; ".join(dict.fromkeys(_explain(dict(one), refusals=model.refusals) for one in problems))
-        shown = [name if field.is_required() else f"{name}?" for name, field in model.model_fields.items()]
-        raise InvalidArgument(f"{tool}: {wrong}. Call it as {tool}({', '.join(shown)})") from None
+    found, breaches = read(model, given)
+    if breaches:
+        wrong = "; ".join(dict.fromkeys(_explain(breach, refusals=model.refusals) for breach in breaches))
+        shown = [name if field.is_required else f"{name}?" for name, field in fields_of(model).items()]
+        raise InvalidArgument(f"{tool}: {wrong}. Call it as {tool}({', '.join(shown)})")
+    return found
 
 
 def shortened(value: object) -> str:
@@ -158,7 +157,7 @@ def _decoded(sent: str | bytes | bytearray) -> object:
 
 def _named(sent: Mapping[object, object], *, model: type[Arguments], tool: str) -> dict[str, object]:
     """The arguments under their proper names, without the nulls that strict modes send for "not given"."""
-    fields = model.model_fields
+    fields = model.__struct_fields__
     meant = {alias: field for field in fields for alias in model.aliases.get(field, ()) if alias not in fields}
     meant |= {name: name for name in model.refusals}
     given: dict[str, object] = {}
@@ -178,27 +177,28 @@ def _named(sent: Mapping[object, object], *, model: type[Arguments], tool: str) 
     return given
 
 
-def _explain(problem: dict[str, Any], *, refusals: Mapping[str, str]) -> str:
+def _explain(breach: Breach, *, refusals: Mapping[str, str]) -> str:
     """One problem in words that a model can act on; never the value that it sent."""
-    name = str(problem["loc"][0]) if problem["loc"] else ""
-    sent, limits = type(problem["input"]).__name__, problem.get("ctx", {})
-    match problem["type"]:
+    name, sent, limit = str(breach.where[0]), type(breach.value).__name__, breach.limit
+    match breach.kind:
         case "missing" if name == "new_string":
             return "'new_string' is missing: pass the new text, or \"\" to delete the old text"
         case "missing":
             return f"{name!r} is missing"
-        case "extra_forbidden":
+        case "unknown":
             why = f": {refusals[name]}" if name in refusals else ""
             return f"{shortened(name)} is not an argument{why}"
-        case "greater_than_equal":
-            return f"{name!r} must be {limits['ge']:g} or more"
-        case "less_than_equal":
-            return f"{name!r} must be {limits['le']:g} or less"
-        case "literal_error":
-            return f"{name!r} must be {limits['expected']}"
-        case "string_type" if len(problem["loc"]) > 1:
+        case "least":
+            return f"{name!r} must be {limit:g} or more"
+        case "most":
+            return f"{name!r} must be {limit:g} or less"
+        case "short":
+            return f"{name!r} must not be empty"
+        case "choice":
+            return f"{name!r} must be {one_of(limit)}"
+        case "text" if len(breach.where) > 1:
             return f"{name!r} must contain only texts, not {sent}"
         case kind if kind in _EXPECTED:
             return f"{name!r} must be {_EXPECTED[kind]}, not {sent}"
         case _:
-            return f"{name!r} {str(problem['msg']).removeprefix('Value error, ')}"
+            return f"{name!r} {limit}"

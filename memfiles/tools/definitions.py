@@ -11,10 +11,10 @@ from functools import cache
 from typing import Any
 
 from msgspec import Struct
-from pydantic import BaseModel
 
 from memfiles.tools.arguments import AppendMemory, Arguments, EditMemory, ReadMemory
 from memfiles.tools.results import READ_OUTPUT, WRITE_OUTPUT
+from memfiles.workflow.declared import json_schema
 from memfiles.workflow.fields import COMPACT
 
 READ = "read_memory"
@@ -52,7 +52,7 @@ class ToolTemplate(Struct, frozen=True):
 
     def named(self, name: str, *, output: dict[str, Any], files: Sequence[str] = ()) -> ToolDefinition:
         """The tool under this name. A ``file`` argument is limited to ``files``, or left out without any."""
-        takes_file = "file" in self.arguments.model_fields
+        takes_file = "file" in self.arguments.__struct_fields__
         file = {"file": files[0]} if files else {}
         about_files = [takes_file and "key" not in example for example in self.examples]
         return ToolDefinition(
@@ -113,7 +113,7 @@ def file_verbs(tool_names: str | None) -> tuple[str, str, str]:
     return ("memory_read", "memory_write", "memory_edit") if tool_names == COMPACT else (READ, APPEND, EDIT)
 
 
-def parameters_of(model: type[BaseModel], *, files: Sequence[str] = ()) -> dict[str, Any]:
+def parameters_of(model: type[Struct], *, files: Sequence[str] = ()) -> dict[str, Any]:
     """The JSON schema of a tool's arguments; a ``file`` argument is limited to these names, or left out without any."""
     schema = _schema_of(model)
     properties = {name: _plain(property_) for name, property_ in schema.get("properties", {}).items()}
@@ -126,9 +126,9 @@ def parameters_of(model: type[BaseModel], *, files: Sequence[str] = ()) -> dict[
 
 
 @cache
-def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Pydantic's schema, made once: it takes longer than a call, and each model call may have a session of its own."""
-    return model.model_json_schema()
+def _schema_of(model: type[Struct]) -> dict[str, Any]:
+    """The schema, made once: it takes longer than a call, and each model call may have a session of its own."""
+    return json_schema(model)
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from msgspec import Meta
 
 from memfiles.records.entry import Kind
 from memfiles.tools.arguments import Arguments, TextArgument, list_in, whole
 from memfiles.tools.definitions import ToolDefinition, ToolTemplate
 from memfiles.tools.results import ENTRY_OUTPUTS
+from memfiles.workflow.declared import Before
 from memfiles.workflow.fields import ToolOperation, operations_of
 
 MAX_RESULTS = 50
@@ -57,83 +58,81 @@ def small(value: object) -> object:
     return said(value.lower()) if isinstance(value, str) else value
 
 
-Texts = Annotated[list[TextArgument], BeforeValidator(_texts)]
-ShareArgument = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-ResultCount = Annotated[int, Field(ge=1, le=MAX_RESULTS), BeforeValidator(whole)]
-PageSize = Annotated[int, Field(ge=1, le=MAX_PAGE), BeforeValidator(whole)]
-SavedKey = Annotated[TextArgument, Field(description="The key, exactly as it was saved.")]
-OnlyTags = Annotated[Texts | None, Field(description="Only entries with all of these tags.")]
-OnlyCategory = Annotated[
-    TextArgument | None, BeforeValidator(said), Field(description="Only entries of this category.")
-]
-OnlyKind = Annotated[Kind | None, BeforeValidator(small), Field(description="Only entries of this kind.")]
-MaxResults = Annotated[ResultCount | None, Field(description=f"By default {DEFAULT_RESULTS}.")]
+Texts = Annotated[list[TextArgument], Before(_texts)]
+ShareArgument = Annotated[float, Meta(ge=0, le=1)]
+ResultCount = Annotated[int, Meta(ge=1, le=MAX_RESULTS), Before(whole)]
+PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE), Before(whole)]
+SavedKey = Annotated[TextArgument, Meta(description="The key, exactly as it was saved.")]
+OnlyTags = Annotated[Texts | None, Meta(description="Only entries with all of these tags.")]
+OnlyCategory = Annotated[TextArgument | None, Before(said), Meta(description="Only entries of this category.")]
+OnlyKind = Annotated[Kind | None, Before(small), Meta(description="Only entries of this kind.")]
+MaxResults = Annotated[ResultCount | None, Meta(description=f"By default {DEFAULT_RESULTS}.")]
 BudgetBytes = Annotated[
-    Annotated[int, Field(ge=LEAST_SEARCH_BYTES), BeforeValidator(whole)] | None,
-    Field(description="Size limit; adds the neighbours of each match."),
+    Annotated[int, Meta(ge=LEAST_SEARCH_BYTES), Before(whole)] | None,
+    Meta(description="Size limit; adds the neighbours of each match."),
 ]
 
 
-class EntryArguments(Arguments):
+class EntryArguments(Arguments, frozen=True, kw_only=True):
     """The arguments of one tool for entries."""
 
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = ENTRY_ALIASES
     refusals: ClassVar[Mapping[str, str]] = REFUSALS
 
 
-class EntryFields(EntryArguments):
+class EntryFields(EntryArguments, frozen=True, kw_only=True):
     """The fields of an entry that a model may set."""
 
     key: SavedKey
-    content: Annotated[TextArgument | None, Field(description="A new text; left out, the text stays.")] = None
-    tags: Annotated[Texts | None, Field(description="Short words to find it by.")] = None
+    content: Annotated[TextArgument | None, Meta(description="A new text; left out, the text stays.")] = None
+    tags: Annotated[Texts | None, Meta(description="Short words to find it by.")] = None
     category: Annotated[
         TextArgument | None,
-        BeforeValidator(said),
-        Field(
+        Before(said),
+        Meta(
             description="How long it is kept: core (always shown), daily (some days), conversation (this run only), "
             "workspace (for all agents), or your own; by default general."
         ),
     ] = None
     kind: Annotated[
         Kind | None,
-        BeforeValidator(small),
-        Field(description="A procedure is how to do something, an episode an event, which never changes."),
+        Before(small),
+        Meta(description="A procedure is how to do something, an episode an event, which never changes."),
     ] = None
     importance: Annotated[
-        ShareArgument | None, Field(description="How much would be lost without it; by default 0.5.")
+        ShareArgument | None, Meta(description="How much would be lost without it; by default 0.5.")
     ] = None
-    pinned: Annotated[bool | None, Field(description="Show it at the start of every run.")] = None
-    confidence: Annotated[ShareArgument | None, Field(description="How certain it is; by default 1.")] = None
-    links: Annotated[Texts | None, Field(description="Keys of related entries.")] = None
+    pinned: Annotated[bool | None, Meta(description="Show it at the start of every run.")] = None
+    confidence: Annotated[ShareArgument | None, Meta(description="How certain it is; by default 1.")] = None
+    links: Annotated[Texts | None, Meta(description="Keys of related entries.")] = None
 
 
-class SaveEntry(EntryFields):
+class SaveEntry(EntryFields, frozen=True, kw_only=True):
     """The arguments of a save."""
 
-    key: Annotated[TextArgument, Field(description="Short and always the same, such as customers/ada/plan.")]
-    content: Annotated[TextArgument, Field(description="The text to remember.")]
+    key: Annotated[TextArgument, Meta(description="Short and always the same, such as customers/ada/plan.")]
+    content: Annotated[TextArgument, Meta(description="The text to remember.")]
 
 
-class GetEntry(EntryArguments):
+class GetEntry(EntryArguments, frozen=True, kw_only=True):
     """The arguments of a get or a delete."""
 
     key: SavedKey
 
 
-class ForgetEntry(EntryArguments):
+class ForgetEntry(EntryArguments, frozen=True, kw_only=True):
     """The arguments of a forget."""
 
     key: SavedKey
-    why: Annotated[
-        TextArgument | None, BeforeValidator(said), Field(description="The reason, without the text; it is kept.")
-    ] = None
+    why: Annotated[TextArgument | None, Before(said), Meta(description="The reason, without the text; it is kept.")] = (
+        None
+    )
 
 
-class SearchEntries(EntryArguments):
+class SearchEntries(EntryArguments, frozen=True, kw_only=True):
     """The arguments of a search."""
 
-    query: Annotated[TextArgument, Field(description="Words or a question.")]
+    query: Annotated[TextArgument, Meta(description="Words or a question.")]
     max_results: MaxResults = None
     budget_bytes: BudgetBytes = None
     tags: OnlyTags = None
@@ -141,32 +140,32 @@ class SearchEntries(EntryArguments):
     kind: OnlyKind = None
 
 
-class ListEntries(EntryArguments):
+class ListEntries(EntryArguments, frozen=True, kw_only=True):
     """The arguments of a list."""
 
-    prefix: Annotated[TextArgument | None, Field(description="Only keys that begin with this text.")] = None
+    prefix: Annotated[TextArgument | None, Meta(description="Only keys that begin with this text.")] = None
     tags: OnlyTags = None
     category: OnlyCategory = None
     kind: OnlyKind = None
-    limit: Annotated[PageSize | None, Field(description=f"By default {DEFAULT_PAGE}.")] = None
-    cursor: Annotated[TextArgument | None, Field(description="The next of the previous page.")] = None
+    limit: Annotated[PageSize | None, Meta(description=f"By default {DEFAULT_PAGE}.")] = None
+    cursor: Annotated[TextArgument | None, Meta(description="The next of the previous page.")] = None
 
 
-class UpdateEntry(EntryFields):
+class UpdateEntry(EntryFields, frozen=True, kw_only=True):
     """The arguments of an update."""
 
     outcome: Annotated[
         Literal["success", "failure"] | None,
-        BeforeValidator(small),
-        Field(description="Of following the entry; used to rank it."),
+        Before(small),
+        Meta(description="Of following the entry; used to rank it."),
     ] = None
 
 
-class RecallEntries(EntryArguments):
+class RecallEntries(EntryArguments, frozen=True, kw_only=True):
     """The arguments of a recall: a get with ``key``, a search with ``query``."""
 
-    key: Annotated[TextArgument | None, BeforeValidator(said), Field(description="The key, to get one entry.")] = None
-    query: Annotated[TextArgument | None, Field(description="Words or a question, if no key is known.")] = None
+    key: Annotated[TextArgument | None, Before(said), Meta(description="The key, to get one entry.")] = None
+    query: Annotated[TextArgument | None, Meta(description="Words or a question, if no key is known.")] = None
     max_results: MaxResults = None
     budget_bytes: BudgetBytes = None
     tags: OnlyTags = None

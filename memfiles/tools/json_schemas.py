@@ -17,6 +17,7 @@ from memfiles.records.keys import NAME_PATTERN, UID_PATTERN
 from memfiles.records.record import HIDDEN
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.profiles import offered
+from memfiles.workflow.declared import json_schema
 from memfiles.workflow.fields import AGENT_NAME_MAX, MAX_SIZE_BYTES, TOOL_NAMES
 from memfiles.workflow.older_workflow import FILE_TYPE, SETTINGS_KEY
 from memfiles.workflow.workflow import Workflow
@@ -27,7 +28,7 @@ _NAMED_BY_AUTHOR = frozenset({"properties", "patternProperties", "$defs"})
 
 def workflow_schema() -> dict[str, Any]:
     """The schema of a workflow of either shape; other keys belong to the workflow engine and may hold anything."""
-    whole = Workflow.model_json_schema()
+    whole = json_schema(Workflow)
     ours = {key: whole["properties"][key] for key in ("name", "memory", "agents")}
     ours["name"] = {**ours["name"], "description": "The name of the workflow; the file name by default."}
     del ours["name"]["default"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
+from msgspec import Meta
 from msgspec.structs import replace
-from pydantic import BeforeValidator, Field
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.entry import Kind
@@ -28,16 +28,17 @@ from memfiles.tools.entry_definitions import (
     said,
     small,
 )
+from memfiles.workflow.declared import Before
 from memfiles.workflow.fields import COMPACT, TOOL_NAMES, ToolNames, ToolOperation, operations_of
 
 Meant = tuple[str, dict[str, Any]]
 """The tool for memory files or the operation on entries that a call stands for, and its arguments."""
 
-Word = Annotated[TextArgument | None, BeforeValidator(said)]
+Word = Annotated[TextArgument | None, Before(said)]
 _FILE_NAMES = ("filename", "file_name", "filepath", "file_path", "memory_file", "uid")  # others may mean a key
 
 
-class _Compact(EntryArguments):
+class _Compact(EntryArguments, frozen=True, kw_only=True):
     """Arguments whose names say what they are, so that few of them have a description."""
 
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -45,38 +46,38 @@ class _Compact(EntryArguments):
     }  # fmt: skip
 
 
-class ReadEither(_Compact):
+class ReadEither(_Compact, frozen=True, kw_only=True):
     """The arguments of a read."""
 
     file: Word = None
     key: Word = None
-    offset: Annotated[LineCount | None, Field(description="First line of a file, from 1.")] = None
-    limit: Annotated[LineCount | None, Field(description="Lines.")] = None
+    offset: Annotated[LineCount | None, Meta(description="First line of a file, from 1.")] = None
+    limit: Annotated[LineCount | None, Meta(description="Lines.")] = None
 
 
-class WriteEither(_Compact):
+class WriteEither(_Compact, frozen=True, kw_only=True):
     """The arguments of a write: an addition to a file, or a save or update of an entry."""
 
     file: Word = None
-    key: Annotated[Word, Field(description="Such as customers/ada/plan.")] = None
+    key: Annotated[Word, Meta(description="Such as customers/ada/plan.")] = None
     content: TextArgument | None = None
     tags: Texts | None = None
     category: Annotated[
         Word,
-        Field(
+        Meta(
             description="core (always shown), daily (some days), conversation (this run), workspace (all agents) or "
             "your own."
         ),
     ] = None
-    kind: Annotated[Kind | None, BeforeValidator(small), Field(description="An episode never changes.")] = None
+    kind: Annotated[Kind | None, Before(small), Meta(description="An episode never changes.")] = None
     outcome: Annotated[
         Literal["success", "failure"] | None,
-        BeforeValidator(small),
-        Field(description="Of following the entry."),
+        Before(small),
+        Meta(description="Of following the entry."),
     ] = None
 
 
-class EditEither(_Compact):
+class EditEither(_Compact, frozen=True, kw_only=True):
     """The arguments of an edit."""
 
     file: Word = None
@@ -85,17 +86,17 @@ class EditEither(_Compact):
     new_string: TextArgument
 
 
-class LookForEntries(EntryArguments):
+class LookForEntries(EntryArguments, frozen=True, kw_only=True):
     """The arguments of a search, or of a list if there is no query."""
 
-    query: Annotated[Word, Field(description="Words or a question.")] = None
-    prefix: Annotated[Word, Field(description="Start of the keys.")] = None
-    tags: Annotated[Texts | None, Field(description="All of these.")] = None
-    max_results: Annotated[ResultCount | None, Field(description="By default 10.")] = None
-    cursor: Annotated[Word, Field(description="The next of the last list.")] = None
+    query: Annotated[Word, Meta(description="Words or a question.")] = None
+    prefix: Annotated[Word, Meta(description="Start of the keys.")] = None
+    tags: Annotated[Texts | None, Meta(description="All of these.")] = None
+    max_results: Annotated[ResultCount | None, Meta(description="By default 10.")] = None
+    cursor: Annotated[Word, Meta(description="The next of the last list.")] = None
 
 
-class DeleteEntry(EntryArguments):
+class DeleteEntry(EntryArguments, frozen=True, kw_only=True):
     """The arguments of a delete."""
 
     key: TextArgument

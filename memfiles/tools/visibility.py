@@ -18,6 +18,7 @@ from memfiles.records.file_changes import FileCard
 from memfiles.records.levels import Levels
 from memfiles.tools.arguments import shortened
 from memfiles.tools.definitions import file_verbs
+from memfiles.workflow.declared import made
 from memfiles.workflow.workflow import MemoryRef
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def as_refs(refs: Iterable[RefLike]) -> list[MemoryRef]:
     found = []
     for index, ref in enumerate(refs):
         try:
-            found.append(ref if isinstance(ref, MemoryRef) else MemoryRef.model_validate(ref))
+            found.append(made(MemoryRef, ref))
         except InvalidArgument as error:
             raise InvalidArgument(f"refs[{index}]: {error}; a reference is {{id, mode}}, mode r or rw") from None
     return found

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator, Strict, WithJsonSchema
+from msgspec import Meta
 
 from memfiles.errors import InvalidArgument
 from memfiles.records import late_pattern
 from memfiles.records.keys import FILES, NAME_PATTERN, UID_PATTERN, WORKSPACE, check_name, check_uid
 from memfiles.records.record import check_text
+from memfiles.workflow.declared import Check
 
 AGENT_NAME_MAX = 255
 """Bytes of an agent's name."""
@@ -66,7 +67,7 @@ def _agent_name(name: str) -> str:
 
 
 def _checked(check: Callable[[str], object]) -> Callable[[str], str]:
-    """``check``, with its ``InvalidArgument`` turned into the ``ValueError`` that pydantic collects."""
+    """``check``, with its ``InvalidArgument`` turned into the ``ValueError`` that is collected."""
 
     def run(value: str) -> str:
         try:
@@ -145,38 +146,31 @@ def _pull(value: object) -> int | str:
         raise ValueError(f"use 'cold-start', 'restore' or an interval: {error}") from None
 
 
-DeclaredText = Annotated[str, Strict(), AfterValidator(_checked(check_text))]
-Uid = Annotated[str, Strict(), AfterValidator(_checked(check_uid)), Field(json_schema_extra={"pattern": UID_PATTERN})]
-Name = Annotated[
-    str, Strict(), AfterValidator(_checked(check_name)), Field(json_schema_extra={"pattern": NAME_PATTERN})
-]
-LevelName = Annotated[str, Strict(), AfterValidator(_level), Field(json_schema_extra={"pattern": NAME_PATTERN})]
+DeclaredText = Annotated[str, Check(_checked(check_text))]
+Uid = Annotated[str, Check(_checked(check_uid)), Meta(extra_json_schema={"pattern": UID_PATTERN})]
+Name = Annotated[str, Check(_checked(check_name)), Meta(extra_json_schema={"pattern": NAME_PATTERN})]
+LevelName = Annotated[str, Check(_level), Meta(extra_json_schema={"pattern": NAME_PATTERN})]
 Levelling = Annotated[
     tuple[LevelName, ...],
-    AfterValidator(_levelling),
-    Field(json_schema_extra={"minItems": 1, "maxItems": LEVELS_MAX, "uniqueItems": True}),
+    Check(_levelling),
+    Meta(extra_json_schema={"minItems": 1, "maxItems": LEVELS_MAX, "uniqueItems": True}),
 ]
-AgentName = Annotated[str, Strict(), AfterValidator(_agent_name)]
-Directory = Annotated[
-    str, Strict(), AfterValidator(shape_of_directory), Field(json_schema_extra={"minLength": 1, "pattern": r"^[^~]"})
-]
-Url = Annotated[
-    str, Strict(), AfterValidator(_url), Field(json_schema_extra={"pattern": f"^{_URL.pattern}$", "maxLength": 2048})
-]
+AgentName = Annotated[str, Check(_agent_name)]
+Directory = Annotated[str, Check(shape_of_directory), Meta(extra_json_schema={"minLength": 1, "pattern": r"^[^~]"})]
+Url = Annotated[str, Check(_url), Meta(extra_json_schema={"pattern": f"^{_URL.pattern}$", "maxLength": 2048})]
 KeyName = Annotated[  # a key that is written without a value is refused, or the mirror would not be signed
-    str | None, PlainValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{_KEY.pattern}$"})
+    str | None, Check(_key, schema={"type": "string", "pattern": f"^{_KEY.pattern}$"})
 ]
-PositiveCount = Annotated[int, Strict(), Field(ge=1)]
+PositiveCount = Annotated[int, Meta(ge=1)]
 
 _DURATION_SCHEMA = [
-    {"type": "integer", "minimum": 1, "maximum": 10**9},
-    {"type": "string", "pattern": DURATION_PATTERN},
+    {"maximum": 10**9, "minimum": 1, "type": "integer"},
+    {"pattern": DURATION_PATTERN, "type": "string"},
 ]
-Seconds = Annotated[int, PlainValidator(seconds_in), WithJsonSchema({"anyOf": _DURATION_SCHEMA})]
+Seconds = Annotated[int, Check(seconds_in, schema={"anyOf": _DURATION_SCHEMA})]
 Pull = Annotated[
     Literal["cold-start", "restore"] | int,
-    PlainValidator(_pull),
-    WithJsonSchema({"anyOf": [{"type": "string", "enum": ["cold-start", "restore"]}, *_DURATION_SCHEMA]}),
+    Check(_pull, schema={"anyOf": [{"enum": ["cold-start", "restore"], "type": "string"}, *_DURATION_SCHEMA]}),
 ]
 ToolNames = Literal["default", "store-recall", "crud", "compact"]
 ToolOperation = Literal[

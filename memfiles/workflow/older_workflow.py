@@ -21,9 +21,8 @@ from typing import Any, TypeGuard
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.keys import NAME_MAX, check_name
-from memfiles.workflow.cross_checks import ParsedWorkflow
 from memfiles.workflow.fields import MAX_SIZE_BYTES
-from memfiles.workflow.problems import Problem, Where, shown, spelled
+from memfiles.workflow.problems import ParsedWorkflow, Problem, Where, shown, spelled
 
 FILE_TYPE = "MemoryFile"
 SETTINGS_KEY = "memfiles"

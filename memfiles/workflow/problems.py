@@ -1,23 +1,27 @@
-"""Problems of a document: their position, their wording, and the mapping of pydantic's errors to them.
+"""Problems of a document: their position, their wording, and those between its parts.
 
 The rule this file guards: no message repeats a value. Keys are shown only if they look like identifiers, because a
 mis-indented line of somebody's memory may be read as a key.
+
+The cross checks (repeated names, dangling references, undeclared levels) work on the plain data as written, valid or
+not, so that one report holds these problems and those of the models. They skip values of a wrong type.
 """
 
 from __future__ import annotations
 
+import os
 import re
-import types
-from collections.abc import Callable, Collection, Iterable, Mapping
-from difflib import get_close_matches
-from typing import Any, Union, get_args, get_origin
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from msgspec import Struct
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from memfiles.errors import InvalidArgument, WorkflowError
+from memfiles.errors import WorkflowError
 from memfiles.records import late_pattern
+from memfiles.records.keys import case_clashes
+from memfiles.records.levels import DEFAULT_LEVELS
 
 Where = tuple[str | int, ...]
 """The path to a value from the root of a document: mapping keys and list positions (from 0)."""
@@ -61,6 +65,8 @@ def nearest_to(written: str, allowed: Collection[str]) -> str | None:
     """The allowed word most like ``written``; None if none is similar."""
     if len(written) > 64 or len(allowed) > _GUESSED_FROM_MAX:  # difflib is quadratic
         return None
+    from difflib import get_close_matches  # only for a document that is wrong
+
     by_folded = {_folded(word): word for word in allowed}
     nearest = get_close_matches(_folded(written), by_folded, n=1)
     return by_folded[nearest[0]] if nearest else None
@@ -110,60 +116,177 @@ def _folded(word: str) -> str:
     return re.sub(r"[_.\-\s]", "", word).casefold()
 
 
-_MESSAGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "missing": lambda ctx: "this key is missing; add it",
-    "extra_forbidden": lambda ctx: "unknown key",
-    "model_type": lambda ctx: "this must be a mapping",
-    "dict_type": lambda ctx: "this must be a mapping",
-    "tuple_type": lambda ctx: "this must be a list",
-    "string_type": lambda ctx: "this must be text",
-    "int_type": lambda ctx: "this must be a whole number",
-    "literal_error": lambda ctx: f"use {ctx['expected']}",
-    "greater_than_equal": lambda ctx: f"this must be at least {ctx['ge']}",
-    "less_than_equal": lambda ctx: f"this must be at most {ctx['le']}",
-    "string_too_long": lambda ctx: f"this must be at most {ctx['max_length']} characters long",
-    "value_error": lambda ctx: str(ctx["error"]),
+class Breach(NamedTuple):
+    """What is wrong with a value: the kind of problem, and the ``limit`` that the value breaks."""
+
+    where: Where
+    kind: str
+    value: object = None
+    limit: Any = None
+    at_key: bool = False
+
+
+_MESSAGES: dict[str, Callable[[Any], str]] = {
+    "missing": lambda limit: "this key is missing; add it",
+    "mapping": lambda limit: "this must be a mapping",
+    "list": lambda limit: "this must be a list",
+    "text": lambda limit: "this must be text",
+    "whole": lambda limit: "this must be a whole number",
+    "number": lambda limit: "this must be a number",
+    "truth": lambda limit: "this must be true or false",
+    "choice": lambda limit: f"use {one_of(limit)}",
+    "least": lambda limit: f"this must be at least {limit}",
+    "most": lambda limit: f"this must be at most {limit}",
+    "short": lambda limit: f"this must be at least {limit} characters long",
+    "long": lambda limit: f"this must be at most {limit} characters long",
+    "wrong": str,
 }
 
 
-def problems_in(error: ValidationError, *, model: type[BaseModel]) -> list[Problem]:
-    """The problems that pydantic found in the data of a ``model``."""
-    return [_problem(details, model) for details in error.errors(include_url=False)]
+def one_of(choices: Iterable[object]) -> str:
+    """Words to choose from, such as ``'r' or 'rw'``."""
+    *most, last = map(repr, choices)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
-def invalid_argument(problems: list[Problem], *, model: type[BaseModel]) -> InvalidArgument:
-    """The error for a ``model`` that was built in Python, so without a line number."""
-    lines = (f"{model.__name__}: {spelled(problem.where)}: {problem.sentence()}" for problem in problems)
-    return InvalidArgument("\n".join(lines))
+def problem_of(breach: Breach) -> Problem:
+    """The problem in the words of a document's author."""
+    where, kind, value, limit, at_key = breach
+    if kind == "unknown":
+        return Problem(where, "unknown key", at_key=True, written=str(where[-1]), allowed=limit)
+    if kind != "missing" and value is None:
+        return Problem(where, "this key has no value; set one, or remove the key", at_key)
+    what = _MESSAGES[kind](limit)
+    if kind == "text" and isinstance(value, (bool, int, float)):
+        what = f"{what}; put it in quotes"
+    if kind == "whole" and isinstance(value, str):
+        what = f"{what}, without quotes"
+    return Problem(where, what, at_key)
 
 
-def _problem(details: ErrorDetails, model: type[BaseModel]) -> Problem:
-    where: Where = tuple(step for step in details["loc"] if step != "[key]")
-    if details["type"] == "extra_forbidden":
-        return Problem(where, "unknown key", at_key=True, written=str(where[-1]), allowed=_keys_at(model, where[:-1]))
-    return Problem(where, _message(details), at_key="[key]" in details["loc"])
+class ParsedWorkflow(Struct, frozen=True):
+    """A document, or a part of one, in the shape of the models, and the original positions of what it holds.
+
+    ``origins`` maps paths in ``document`` to paths in the original. Values below a mapped path, and unmapped values,
+    keep their keys.
+    """
+
+    document: Any
+    problems: list[Problem] = field(default_factory=list)
+    origins: dict[Where, Where] = field(default_factory=dict)
+
+    def as_written(self, problem: Problem) -> Problem:
+        """The problem at the path in the original document."""
+        for length in range(len(problem.where), 0, -1):
+            origin = self.origins.get(problem.where[:length])
+            if origin is not None:
+                return replace(problem, where=origin + problem.where[length:])
+        return problem
 
 
-def _message(details: ErrorDetails) -> str:
-    if details["type"] != "missing" and details["input"] is None:
-        return "this key has no value; set one, or remove the key"
-    say = _MESSAGES.get(details["type"])
-    text = say(details.get("ctx", {})) if say else details["msg"]
-    if details["type"] == "string_type" and isinstance(details["input"], (bool, int, float)):
-        return f"{text}; put it in quotes"
-    if details["type"] == "int_type" and isinstance(details["input"], str):
-        return f"{text}, without quotes"
-    return text
+def cross_problems(document: Mapping[str, Any]) -> list[Problem]:
+    """The problems between the parts of a workflow's plain data (``memory`` and ``agents``)."""
+    memory = _mapping(document.get("memory"))
+    agents = _mapping(document.get("agents"))
+    return [
+        *_repeated_levels(memory),
+        *_repeated_files(memory),
+        *_case_problems(memory),
+        *_ambiguous_names(memory),
+        *_level_problems(memory, agents),
+        *_agent_problems(memory, agents),
+    ]
 
 
-def _keys_at(model: type[BaseModel], where: Where) -> Collection[str]:
-    """The keys that the model allows in the mapping at ``where``."""
-    kind: Any = model
-    for step in where:
-        if hasattr(kind, "model_fields"):
-            kind = kind.model_fields[step].annotation
-        else:  # X of tuple[X, ...] or dict[str, X]
-            kind = get_args(kind)[1 if get_origin(kind) is dict else 0]
-        if get_origin(kind) in (Union, types.UnionType):  # X | None
-            kind = next(option for option in get_args(kind) if option is not type(None))
-    return tuple(getattr(kind, "model_fields", ()))
+def directory_problem(directory: str, *, folder: Path) -> str | None:
+    """The reason why ``directory``, relative to the workflow's ``folder``, cannot hold the memory; None if it can.
+
+    It may be anywhere, also outside ``folder``, as the author of a workflow decides what runs. It must be a directory
+    of its own, as anything there that is not a record is quarantined.
+    """
+    home = Path(os.path.abspath(folder))
+    target = Path(os.path.abspath(home / directory))
+    if target == home or target in home.parents:
+        return "this directory holds the workflow itself; give the memory its own directory, such as .memory"
+    return None
+
+
+def _repeated_files(memory: Mapping[str, Any]) -> Iterator[Problem]:
+    for key, of in (("uid", "another file"), ("name", "the file with uid")):
+        first: dict[str, Mapping[str, Any]] = {}
+        for where, file in _files(memory):
+            value = file.get(key)
+            if isinstance(value, str) and first.setdefault(value, file) is not file:
+                other = shown(first[value].get("uid")) if key == "name" else ""
+                what = f"{key}{shown(value)} is also used by {of}{other}; each file needs its own"
+                yield Problem((*where, key), what)
+
+
+def _case_problems(memory: Mapping[str, Any]) -> Iterator[Problem]:
+    uids = {file["uid"]: where for where, file in _files(memory) if isinstance(file.get("uid"), str)}
+    for first, uid in case_clashes(uids):
+        yield Problem(
+            (*uids[uid], "uid"),
+            f"uid{shown(uid)} differs from{shown(first)} only by case, which some file systems ignore; change one",
+        )
+
+
+def _ambiguous_names(memory: Mapping[str, Any]) -> Iterator[Problem]:
+    """A file may be asked for by its name or by its uid, so no name may be the uid of another file."""
+    uids = {file["uid"] for _, file in _files(memory) if isinstance(file.get("uid"), str)}
+    for where, file in _files(memory):
+        name = file.get("name")
+        if isinstance(name, str) and name in uids and name != file.get("uid"):
+            what = f"name{shown(name)} is the uid of another file; a call could mean either, so change one"
+            yield Problem((*where, "name"), what)
+
+
+def _repeated_levels(memory: Mapping[str, Any]) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for index, level in _numbered(memory.get("levels")):
+        if isinstance(level, str) and first.setdefault(level, index) != index:
+            yield Problem(("memory", "levels", index), f"level{shown(level)} is listed twice; remove one")
+
+
+def _level_problems(memory: Mapping[str, Any], agents: Mapping[str, Any]) -> Iterator[Problem]:
+    levels = [each for _, each in _numbered(memory.get("levels", DEFAULT_LEVELS)) if isinstance(each, str)]
+    known, declared = frozenset(levels), ", ".join(filter(is_identifier, levels[:10]))
+    for where, item in [*_files(memory), *_agents(agents)] if levels else ():
+        level = item.get("level")
+        if isinstance(level, str) and level not in known:
+            yield Problem((*where, "level"), f"level{shown(level)} is not declared; use one of {declared}")
+
+
+def _agent_problems(memory: Mapping[str, Any], agents: Mapping[str, Any]) -> Iterator[Problem]:
+    files = [file for _, file in _files(memory) if isinstance(file.get("uid"), str)]
+    uids = {file["uid"] for file in files}
+    uid_of_name = {file["name"]: file["uid"] for file in files if isinstance(file.get("name"), str)}
+    for where, agent in _agents(agents):
+        seen: set[str] = set()
+        for index, ref in _numbered(agent.get("memory")):
+            uid, at = _mapping(ref).get("id"), (*where, "memory", index, "id")
+            if not isinstance(uid, str):
+                continue
+            if uid in seen:
+                yield Problem(at, "this agent refers to this file twice; keep one reference")
+            elif uid in uid_of_name and uid not in uids:
+                yield Problem(at, f"this is a file name; refer to the file by its uid{shown(uid_of_name[uid])}")
+            elif uid not in uids:
+                yield Problem(at, f"no file with uid{shown(uid)} is declared", written=uid, allowed=uids)
+            seen.add(uid)
+
+
+def _files(memory: Mapping[str, Any]) -> list[tuple[Where, Mapping[str, Any]]]:
+    return [(("memory", "files", index), _mapping(file)) for index, file in _numbered(memory.get("files"))]
+
+
+def _agents(agents: Mapping[str, Any]) -> list[tuple[Where, Mapping[str, Any]]]:
+    return [(("agents", name), _mapping(agent)) for name, agent in agents.items()]
+
+
+def _numbered(value: Any) -> Iterable[tuple[int, Any]]:
+    return enumerate(value) if isinstance(value, (list, tuple)) else ()
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

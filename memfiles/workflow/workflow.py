@@ -7,17 +7,18 @@ anything on disk or in memory changes, and are reported together.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, Strict, ValidationError, ValidationInfo, field_validator, model_validator
+from msgspec import Meta, to_builtins
+from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.entry import MAX_ENTRY_BYTES
 from memfiles.records.levels import DEFAULT_LEVELS, Levels
 from memfiles.workflow import yaml_source
-from memfiles.workflow.cross_checks import ParsedWorkflow, cross_problems, directory_problem
+from memfiles.workflow.declared import UNSHOWN, Declared, read
 from memfiles.workflow.fields import (
     DEFAULT_MAX_SIZE_BYTES,
     MAX_SIZE_BYTES,
@@ -31,167 +32,182 @@ from memfiles.workflow.fields import (
     can_be_directory,
 )
 from memfiles.workflow.older_workflow import SETTINGS_KEY, is_older, read_older
-from memfiles.workflow.problems import Problem, invalid_argument, nearest_to, problems_in
-from memfiles.workflow.specs import Allowed, AuditSpec, Declared, EntriesSpec, MirrorSpec, RetentionSpec
+from memfiles.workflow.problems import (
+    ParsedWorkflow,
+    Problem,
+    cross_problems,
+    directory_problem,
+    nearest_to,
+    problem_of,
+)
+from memfiles.workflow.specs import Allowed, AuditSpec, EntriesSpec, MirrorSpec, RetentionSpec
 from memfiles.workflow.yaml_source import YamlDocument
 
 _OUR_KEYS = ("name", "memory", "agents")
-_WITH_POSITIONS, _OLDER = object(), object()
-"""Validation contexts in which problems are collected with positions instead of raised one model at a time.
-
-In the older shape a file may also have the cap 0, and its declared content may be over its cap.
-"""
-
 
 LeveledT = TypeVar("LeveledT", "MemoryFile", "AgentSpec")
 
 
-class MemoryFile(Declared):
+class MemoryFile(Declared, frozen=True, kw_only=True):
     """A memory file: text that an agent may read, append to and edit.
 
     Descriptions and content may hold any text; the index card shows a description on one line. Raises
     ``InvalidArgument`` for bad names, unknown fields or content over the cap.
     """
 
-    uid: Uid = Field(
-        description="The stable identity of the file and the name of its record on disk. Never change it.",
-        examples=["customer-notes-7f3a"],
-    )
-    name: Name = Field(
-        description="The name that the model uses for the file; unique in the workflow.", examples=["customer-notes"]
-    )
-    description: DeclaredText = Field("", description="The purpose of the file in one sentence; the model sees it.")
-    max_size_bytes: Annotated[int, Strict(), Field(ge=0, le=MAX_SIZE_BYTES)] = Field(
-        DEFAULT_MAX_SIZE_BYTES,
-        description="The cap on the content, in UTF-8 bytes.",
-        json_schema_extra={"minimum": 1},
-    )
-    level: LevelName | None = Field(
-        None, description="The classification, one of memory.levels; by default the lowest."
-    )
-    content: DeclaredText = Field(
-        "", description="The content of the file when it is first created; later changes are kept on disk.", repr=False
-    )
+    uid: Annotated[
+        Uid,
+        Meta(
+            description="The stable identity of the file and the name of its record on disk. Never change it.",
+            examples=["customer-notes-7f3a"],
+        ),
+    ]
+    name: Annotated[
+        Name,
+        Meta(
+            description="The name that the model uses for the file; unique in the workflow.",
+            examples=["customer-notes"],
+        ),
+    ]
+    description: Annotated[
+        DeclaredText, Meta(description="The purpose of the file in one sentence; the model sees it.")
+    ] = ""
+    max_size_bytes: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_SIZE_BYTES)],
+        Meta(description="The cap on the content, in UTF-8 bytes.", extra_json_schema={"minimum": 1}),
+    ] = DEFAULT_MAX_SIZE_BYTES
+    level: Annotated[
+        LevelName | None, Meta(description="The classification, one of memory.levels; by default the lowest.")
+    ] = None
+    content: Annotated[
+        DeclaredText,
+        Meta(
+            description="The content of the file when it is first created; later changes are kept on disk.",
+            extra_json_schema={UNSHOWN: True},
+        ),
+    ] = ""
     secrets_allow: Allowed = ()
-    per: Literal["user"] | None = Field(
-        None,
-        description="user: each user has a record of the file, which no other user sees, made from the declared "
-        "content at the first change. Only sessions that have a user see such a file.",
-    )
-    from_users: Annotated[bool, Strict()] = Field(
-        False, description="Whether sessions that have a user may change the file, which other users see."
-    )
+    per: Annotated[
+        Literal["user"] | None,
+        Meta(
+            description="user: each user has a record of the file, which no other user sees, made from the declared "
+            "content at the first change. Only sessions that have a user see such a file."
+        ),
+    ] = None
+    from_users: Annotated[
+        bool, Meta(description="Whether sessions that have a user may change the file, which other users see.")
+    ] = False
 
-    @field_validator("max_size_bytes")
     @classmethod
-    def _can_hold_something(cls, cap: int, info: ValidationInfo) -> int:
-        if cap == 0 and info.context is not _OLDER:
-            raise ValueError("this must be at least 1")
-        return cap
-
-    @field_validator("per")
-    @classmethod
-    def _fits_in_an_entry(cls, per: str | None, info: ValidationInfo) -> str | None:
-        if per is not None and info.data.get("max_size_bytes", 0) > MAX_ENTRY_BYTES:
-            raise ValueError(f"a file per user holds at most {MAX_ENTRY_BYTES} bytes; lower max_size_bytes")
-        return per
-
-    @field_validator("from_users")
-    @classmethod
-    def _is_for_others(cls, from_users: bool, info: ValidationInfo) -> bool:
-        if from_users and info.data.get("per") is not None:
-            raise ValueError("other users do not see a file per user, and its own user may change it; remove this")
-        return from_users
-
-    @field_validator("content")
-    @classmethod
-    def _fits(cls, content: str, info: ValidationInfo) -> str:
-        size, cap = len(content.encode()), info.data.get("max_size_bytes")
-        cap = MAX_SIZE_BYTES if info.context is _OLDER else cap
-        if cap is not None and size > cap:
-            raise ValueError(f"the content is {size} bytes and the cap is {cap}; "
-                             f"shorten it by {size - cap} bytes or raise the cap")  # fmt: skip
-        return content
+    def _wrong(cls, known: Mapping[str, Any], *, older: bool) -> Iterator[tuple[str, str]]:
+        """The fields that are wrong only because of others; in the older shape a cap may be 0, or below the content."""
+        cap, content, per = known.get("max_size_bytes"), known.get("content", ""), known.get("per")
+        if cap == 0 and not older:
+            yield "max_size_bytes", "this must be at least 1"
+        size, most = len(content.encode()), MAX_SIZE_BYTES if older else cap or None
+        if most is not None and size > most:
+            over = f"shorten it by {size - most} bytes or raise the cap"
+            yield "content", f"the content is {size} bytes and the cap is {most}; {over}"
+        if per is not None and (cap or 0) > MAX_ENTRY_BYTES:
+            yield "per", f"a file per user holds at most {MAX_ENTRY_BYTES} bytes; lower max_size_bytes"
+        if known.get("from_users") and per is not None:
+            why = "other users do not see a file per user, and its own user may change it; remove this"
+            yield "from_users", why
 
 
-class MemoryRef(Declared):
+class MemoryRef(Declared, frozen=True, kw_only=True):
     """An agent's reference to a memory file."""
 
-    id: Uid = Field(description="The uid of a declared memory file.")
-    mode: Literal["r", "rw"] = Field(description="r: the agent may read the file. rw: it may also change it.")
+    id: Annotated[Uid, Meta(description="The uid of a declared memory file.")]
+    mode: Annotated[Literal["r", "rw"], Meta(description="r: the agent may read the file. rw: it may also change it.")]
 
 
-class AgentSpec(Declared):
+class AgentSpec(Declared, frozen=True, kw_only=True):
     """The memory that one agent may use."""
 
-    level: LevelName | None = Field(
-        None, description="The level at which its sessions start, one of memory.levels; by default the lowest."
-    )
-    memory: tuple[MemoryRef, ...] = Field((), description="The memory files it may use.")
-    entries: Literal["r", "rw"] = Field(
-        "rw", description="r: the agent may only read entries. rw: it may also save, change and delete them."
-    )
-    forget: Annotated[bool, Strict()] = Field(
-        False, description="Whether the agent has the tool memory_forget, which forgets an entry for good."
-    )
+    level: Annotated[
+        LevelName | None,
+        Meta(description="The level at which its sessions start, one of memory.levels; by default the lowest."),
+    ] = None
+    memory: Annotated[tuple[MemoryRef, ...], Meta(description="The memory files it may use.")] = ()
+    entries: Annotated[
+        Literal["r", "rw"],
+        Meta(description="r: the agent may only read entries. rw: it may also save, change and delete them."),
+    ] = "rw"
+    forget: Annotated[
+        bool, Meta(description="Whether the agent has the tool memory_forget, which forgets an entry for good.")
+    ] = False
+    users: Annotated[
+        Literal["optional", "required"],
+        Meta(description="Whether each of its sessions must name the user that it works for."),
+    ] = "optional"
 
-    @field_validator("forget")
     @classmethod
-    def _may_forget(cls, forget: bool, info: ValidationInfo) -> bool:
-        if forget and info.data.get("entries") == "r":
-            raise ValueError("an agent that may only read entries cannot forget them; remove this, or `entries: r`")
-        return forget
-
-    users: Literal["optional", "required"] = Field(
-        "optional", description="Whether each of its sessions must name the user that it works for."
-    )
+    def _wrong(cls, known: Mapping[str, Any], *, older: bool) -> Iterator[tuple[str, str]]:
+        """The fields that are wrong only because of other ones, and why."""
+        if known.get("forget") and known.get("entries") == "r":
+            yield "forget", "an agent that may only read entries cannot forget them; remove this, or `entries: r`"
 
 
-class MemorySpec(Declared):
+class MemorySpec(Declared, frozen=True, kw_only=True):
     """The memory of a workflow."""
 
-    directory: Directory = Field(
-        ".memory", description="The directory of the records, relative to this file. It holds nothing else."
+    directory: Annotated[
+        Directory, Meta(description="The directory of the records, relative to this file. It holds nothing else.")
+    ] = ".memory"
+    mirror: Annotated[MirrorSpec | None, Meta(description="A second home for the records.")] = None
+    durability: Annotated[
+        Literal["fsync", "os"],
+        Meta(
+            description="fsync: an acknowledged change survives a power cut. os: it survives only a crash of the "
+            "program."
+        ),
+    ] = "fsync"
+    levels: Annotated[Levelling, Meta(description="The classification levels, lowest first.")] = DEFAULT_LEVELS
+    secrets: Annotated[
+        Literal["block", "redact", "warn", "off"],
+        Meta(description="What happens to text that looks like a credential."),
+    ] = "block"
+    secrets_scanner: Annotated[
+        str | None,
+        Meta(min_length=1, description="A second scanner besides the built-in rules, by the name of its entry point."),
+    ] = None
+    retention: Annotated[
+        RetentionSpec, Meta(description="How long expired and deleted content is kept, and the audit.")
+    ] = RetentionSpec()
+    files: Annotated[tuple[MemoryFile, ...], Meta(description="The memory files.")] = ()
+    entries: Annotated[
+        EntriesSpec | None,
+        Meta(
+            description="Entries that agents save under keys while they run; {} enables them with the default budgets."
+        ),
+    ] = None
+    audit: Annotated[AuditSpec, Meta(description="Whether the audit holds more than changes and refusals.")] = (
+        AuditSpec()
     )
-    mirror: MirrorSpec | None = Field(None, description="A second home for the records.")
-    durability: Literal["fsync", "os"] = Field(
-        "fsync",
-        description="fsync: an acknowledged change survives a power cut. os: it survives only a crash of the program.",
-    )
-    levels: Levelling = Field(DEFAULT_LEVELS, description="The classification levels, lowest first.")
-    secrets: Literal["block", "redact", "warn", "off"] = Field(
-        "block", description="What happens to text that looks like a credential."
-    )
-    secrets_scanner: str | None = Field(
-        None, min_length=1, description="A second scanner besides the built-in rules, by the name of its entry point."
-    )
-    retention: RetentionSpec = Field(
-        RetentionSpec(), description="How long expired and deleted content is kept, and the audit."
-    )
-    files: tuple[MemoryFile, ...] = Field((), description="The memory files.")
-    entries: EntriesSpec | None = Field(
-        None,
-        description="Entries that agents save under keys while they run; {} enables them with the default budgets.",
-    )
-    audit: AuditSpec = Field(AuditSpec(), description="Whether the audit holds more than changes and refusals.")
 
-    @field_validator("files")
     @classmethod
-    def _at_a_level(cls, files: tuple[MemoryFile, ...], info: ValidationInfo) -> tuple[MemoryFile, ...]:
-        return tuple(_leveled(file, info.data.get("levels")) for file in files)
+    def _completed(cls, known: dict[str, Any]) -> dict[str, Any]:
+        """The values of the fields, with the lowest level for files that have none."""
+        levels, files = known.get("levels"), known.get("files", ())
+        return known | {"files": tuple(_leveled(file, levels) for file in files)}
 
 
-class Workflow(Declared):
+class Workflow(Declared, frozen=True, kw_only=True):
     """A whole declaration, checked: its memory, its agents, and the other keys of the document.
 
     Files and agents without a level get the lowest. ``extra`` holds the top-level keys that belong to the workflow
     engine, unchanged. ``path`` is the file that it was loaded from, if any.
     """
 
-    name: Annotated[DeclaredText, Field(max_length=256)] = Field("workflow", description="The name of the workflow.")
-    memory: MemorySpec = Field(description="The memory: its files, where they are kept, and how.")
-    agents: dict[AgentName, AgentSpec] = Field({}, description="The agents and the memory that each may use, by name.")
-    extra: dict[str, Any] = Field({}, repr=False)
+    name: Annotated[Annotated[DeclaredText, Meta(max_length=256)], Meta(description="The name of the workflow.")] = (
+        "workflow"
+    )
+    memory: Annotated[MemorySpec, Meta(description="The memory: its files, where they are kept, and how.")]
+    agents: Annotated[
+        dict[AgentName, AgentSpec], Meta(description="The agents and the memory that each may use, by name.")
+    ] = {}
+    extra: Annotated[dict[str, Any], Meta(extra_json_schema={UNSHOWN: True})] = {}
     path: Path | None = None
 
     @classmethod
@@ -227,7 +243,7 @@ class Workflow(Declared):
                 raise InvalidArgument(f"agent {agent} works for one user at a time: name the user of the session")
             return spec.memory
         writable = {file.uid for file in self.memory.files if file.from_users or file.per is not None}
-        return tuple(ref if ref.id in writable else ref.model_copy(update={"mode": "r"}) for ref in spec.memory)
+        return tuple(ref if ref.id in writable else replace(ref, mode="r") for ref in spec.memory)
 
     @property
     def shared_files(self) -> tuple[MemoryFile, ...]:
@@ -239,23 +255,19 @@ class Workflow(Declared):
         """The classification levels, with the rules for reading and writing across them."""
         return Levels(self.memory.levels)
 
-    @field_validator("agents")
     @classmethod
-    def _at_a_level(cls, agents: dict[str, AgentSpec], info: ValidationInfo) -> dict[str, AgentSpec]:
-        memory = info.data.get("memory")
-        return {name: _leveled(agent, memory and memory.levels) for name, agent in agents.items()}
+    def _completed(cls, known: dict[str, Any]) -> dict[str, Any]:
+        """The values of the fields, with the lowest level for agents that have none."""
+        levels, agents = known["memory"].levels if "memory" in known else None, known.get("agents", {})
+        return known | {"agents": {name: _leveled(agent, levels) for name, agent in agents.items()}}
 
-    @model_validator(mode="after")
-    def _fits_together(self, info: ValidationInfo) -> Self:
-        if info.context is None:  # otherwise the plain data has been checked
-            problems = _document_problems(self.model_dump(include={"memory", "agents"}), path=self.path)
-            if problems:
-                raise invalid_argument(problems, model=type(self))
-        return self
+    def _problems(self) -> list[Problem]:
+        """What does not fit together; of a document, the plain data are checked."""
+        return _document_problems(to_builtins({"memory": self.memory, "agents": self.agents}), path=self.path)
 
 
 def _leveled(item: LeveledT, levels: tuple[str, ...] | None) -> LeveledT:
-    return item.model_copy(update={"level": levels[0]}) if levels and item.level is None else item
+    return replace(item, level=levels[0]) if levels and item.level is None else item
 
 
 def _workflow_in(
@@ -268,17 +280,15 @@ def _workflow_in(
     reading = read_older(source.value) if older else _read(source)
     stem = path.stem.encode(errors="replace").decode() if path else "workflow"
     document = {"name": stem, **reading.document, "path": path}
-    workflow, problems = None, list[Problem]()
+    workflow, breaches = read(Workflow, document, older=older)
+    problems = [problem_of(breach) for breach in breaches]
     try:
-        workflow = Workflow.model_validate(document, context=_OLDER if older else _WITH_POSITIONS)
-        if check_mirror is not None and workflow.memory.mirror is not None:
+        if check_mirror is not None and not problems and workflow.memory.mirror is not None:
             check_mirror(workflow.memory.mirror.url)
-    except ValidationError as error:
-        problems = problems_in(error, model=Workflow)
     except InvalidArgument as error:
         problems = [Problem(("memory", "mirror", "url"), str(error))]
     problems += _document_problems(document, path=path)
-    if workflow is None or problems or reading.problems:
+    if problems or reading.problems:
         raise source.error([*reading.problems, *(reading.as_written(problem) for problem in problems)])
     return workflow
 
@@ -303,7 +313,7 @@ def misplaced_keys(path: str | os.PathLike[str]) -> list[str]:
     if not isinstance(source.value, dict) or is_older(source.value):
         return []
     what = dict.fromkeys(
-        MemorySpec.model_fields,
+        MemorySpec.__struct_fields__,
         "this key is outside memory and has no effect; if it belongs to memory, indent it under `memory:`",
     )
     what[SETTINGS_KEY] = "this key has an effect only next to a memory list; move what it holds under `memory:`"

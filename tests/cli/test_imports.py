@@ -37,7 +37,10 @@ atexit.register(tell)
 from memfiles.cli import run
 run()
 """
-NEVER = ("asyncio", "boto3", "filelock", "psycopg", "memfiles.sync.engine", "memfiles.sync.merge", "watchdog")
+NEVER = (
+    *("asyncio", "boto3", "filelock", "mcp", "psycopg", "pydantic", "pydantic_core", "watchdog"),
+    *("memfiles.sync.engine", "memfiles.sync.merge"),
+)
 ONLY_TO_OPEN = (
     *("ctypes", "sqlite3", "memfiles.entries", "memfiles.index", "memfiles.memory", "memfiles.secrets"),
     *("memfiles.storage.store", "memfiles.storage.journal", "memfiles.storage.events", "memfiles.sync"),

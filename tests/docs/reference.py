@@ -14,8 +14,6 @@ from typing import Any
 
 from click.testing import CliRunner
 from msgspec import Struct
-from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
 from typing_extensions import TypeIs
 
 import memfiles
@@ -43,6 +41,7 @@ from memfiles.sync.mirror import ANY, BulkMirror, CandidMirror, Condition, Store
 from memfiles.sync.status import SyncReport, SyncStatus
 from memfiles.tools.oversight import Activity, Attention, EntryStats, Stats
 from memfiles.tools.session import tools
+from memfiles.workflow.declared import Declared, fields_of
 from memfiles.workflow.specs import AuditSpec, CategorySpec, EntriesSpec, KindSpec, MirrorSpec, RetentionSpec
 from memfiles.workflow.workflow import AgentSpec, MemorySpec
 
@@ -166,7 +165,7 @@ def _api(names: str) -> str:
 
 
 def _class(kind: type, *, methods: bool) -> Iterator[str]:
-    if issubclass(kind, BaseModel):
+    if issubclass(kind, Declared):
         yield _prose(kind)
         yield _fields(kind)
     else:
@@ -302,13 +301,13 @@ def _workflow(name: str) -> str:
     return _fields(named(name))
 
 
-def _fields(model: type[BaseModel]) -> str:
+def _fields(model: type[Declared]) -> str:
     rows = ["| key | default | meaning |", "|---|---|---|"]
-    for name, field in model.model_fields.items():
-        if field.description is None:
+    for name, field in fields_of(model).items():
+        if "description" not in field.shape.said:
             continue
-        default = "required" if field.default is PydanticUndefined else f"`{_as_yaml(field.default)}`"
-        rows.append(f"| `{name}` | {default} | {field.description} |")
+        default = "required" if field.is_required else f"`{_as_yaml(field.shape.said.get('default', field.default))}`"
+        rows.append(f"| `{name}` | {default} | {field.shape.said['description']} |")
     return "\n".join(rows) + "\n"
 
 
@@ -317,8 +316,9 @@ def _as_yaml(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, BaseModel):
-        return f"{{{', '.join(f'{name}: {field.default}' for name, field in type(value).model_fields.items())}}}"
+    if isinstance(value, Declared):
+        shown = {name: field.shape.said.get("default", field.default) for name, field in fields_of(type(value)).items()}
+        return f"{{{', '.join(f'{name}: {each}' for name, each in shown.items())}}}"
     if isinstance(value, tuple):
         return f"[{', '.join(value)}]"
     return str(value) if value != "" else '""'

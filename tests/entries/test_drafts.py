@@ -45,7 +45,8 @@ def test_what_is_built_in(category: Category) -> None:
 def test_a_workflow_declares_lifetimes() -> None:
     """It changes how long an entry lives and nothing else; without a ttl the built-in one stays."""
     declared = EntriesSpec(
-        categories={"daily": CategorySpec(ttl="48h"), "conversation": CategorySpec(max_entries=5),
+        categories={"daily": CategorySpec(ttl="48h"),  # type: ignore[arg-type] # as a workflow says it
+                    "conversation": CategorySpec(max_entries=5),
                     "recipes": CategorySpec(ttl=60)}
     )  # fmt: skip
     rules = rules_of(Workflow.parse("memory: {entries: {}}"), declared)

@@ -237,7 +237,7 @@ def test_log_diff_and_undo_work_on_the_history(manager: MemoryManager) -> None:
 
 def test_every_verb_takes_the_name_of_a_file_or_its_uid(tmp_path: Path) -> None:
     """As the command line and the tools do; a name that a deploy changed no longer leads anywhere."""
-    files = [declared("notes-1", content="# Notes\n").model_copy(update={"name": "notes"}), declared("notes-2")]
+    files = [replace(declared("notes-1", content="# Notes\n"), name="notes"), declared("notes-2")]
     with MemoryManager(tmp_path, durability="os") as manager:
         manager.restore(files)
         manager.append("notes", "- Bob\n")
@@ -250,7 +250,7 @@ def test_every_verb_takes_the_name_of_a_file_or_its_uid(tmp_path: Path) -> None:
         assert "notes-1" == manager.card("notes").uid
         assert manager.diff("notes", 1, 2) == manager.diff("notes-1", 1, 2) != ""
         assert "# Notes\n" == manager.read("notes")
-        manager.restore([files[0].model_copy(update={"name": "renamed"}), files[1]])
+        manager.restore([replace(files[0], name="renamed"), files[1]])
         assert manager.log("renamed") == manager.log("notes-1")
         with pytest.raises(FileNotDeclared):
             manager.read("notes")

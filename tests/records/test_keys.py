@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument
 from memfiles.files.manager import MemoryManager
@@ -261,6 +262,6 @@ def test_a_revision_is_a_whole_number(manager: MemoryManager, call: str, value: 
 @pytest.mark.parametrize("cap", [10.5, True, "10"])
 def test_a_cap_is_a_whole_number(tmp_path: Path, cap: Any) -> None:
     """Also that of a declaration that no workflow checked."""
-    file = declared("notes").model_copy(update={"max_size_bytes": cap})
+    file = replace(declared("notes"), max_size_bytes=cap)
     with pytest.raises(InvalidArgument, match="max_size_bytes of notes must be a whole number, 0 or more"):
         MemoryManager(tmp_path / "memory").restore([file])

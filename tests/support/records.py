@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import settings
+from msgspec import StructMeta
 
 from memfiles.records import file_changes
 from memfiles.records.declared_metadata import Metadata, seed
@@ -51,7 +52,8 @@ class TickingClock:
 
 def unchecked(**fields: Any) -> MemoryFile:
     """A declaration that nothing has looked at yet, as a program may make one."""
-    return MemoryFile.model_construct(**{"uid": "notes", "name": "notes", "max_size_bytes": 100, **fields})
+    given = {"uid": "notes", "name": "notes", "max_size_bytes": 100, **fields}
+    return cast("MemoryFile", StructMeta.__call__(MemoryFile, **given))
 
 
 def declared(

@@ -66,9 +66,9 @@ def test_the_text_of_an_append_may_be_called_otherwise(alias: str) -> None:
 @pytest.mark.parametrize("model", [ReadMemory, AppendMemory, EditMemory])
 def test_no_name_means_two_things(model: type[Arguments]) -> None:
     """What is understood is understood in one way: each other name belongs to one argument and is none itself."""
-    others = [alias for field in model.model_fields for alias in model.aliases.get(field, ())]
+    others = [alias for field in model.__struct_fields__ for alias in model.aliases.get(field, ())]
 
-    assert sorted({*others} - {*model.model_fields}) == sorted(others)
+    assert sorted({*others} - {*model.__struct_fields__}) == sorted(others)
 
 
 def test_a_null_means_not_given() -> None:

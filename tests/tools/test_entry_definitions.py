@@ -23,6 +23,7 @@ from memfiles.tools.entry_definitions import (
     guidance,
 )
 from memfiles.tools.profiles import offered
+from memfiles.workflow.declared import fields_of, json_schema
 from memfiles.workflow.fields import TOOL_NAMES, ToolNames, ToolOperation, operations_of
 from memfiles.workflow.specs import EntriesSpec
 
@@ -53,7 +54,7 @@ def test_unknown_names_are_told_the_known_ones(tool_names: str) -> None:
 
 def test_a_workflow_declares_the_same_sets() -> None:
     """What can be declared is what there is."""
-    declared = EntriesSpec.model_json_schema()["properties"]["tool_names"]
+    declared = json_schema(EntriesSpec)["properties"]["tool_names"]
 
     assert list(TOOL_NAMES) == list(get_args(ToolNames)) == declared["enum"]
 
@@ -213,8 +214,8 @@ def test_other_names_for_the_size_of_a_page(sent: dict[str, int], limit: int | N
 @pytest.mark.parametrize("model", MODELS)
 def test_no_name_means_two_things(model: type[EntryArguments]) -> None:
     """Each other name belongs to one argument; a tool's own argument comes before another one's other name."""
-    meant = [alias for field in model.model_fields for alias in model.aliases.get(field, ())]
-    others = [alias for alias in meant if alias not in model.model_fields]
+    meant = [alias for field in model.__struct_fields__ for alias in model.aliases.get(field, ())]
+    others = [alias for alias in meant if alias not in model.__struct_fields__]
 
     assert sorted({*others}) == sorted(others)
 
@@ -229,8 +230,8 @@ def test_json_text_is_understood(encode: type) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_null_means_not_given(model: type[EntryArguments]) -> None:
     """Strict modes send null for everything that was left out."""
-    required = {name: "x" for name, field in model.model_fields.items() if field.is_required()}
-    nulls = dict.fromkeys(model.model_fields)
+    required = {name: "x" for name, field in fields_of(model).items() if field.is_required}
+    nulls = dict.fromkeys(model.__struct_fields__)
 
     assert parsed(model, required) == parsed(model, nulls | required)
 
@@ -256,7 +257,7 @@ def test_a_list_may_come_as_text(tags: object, expected: list[str]) -> None:
 )
 def test_an_empty_word_means_not_given(model: type[EntryArguments], required: dict[str, str]) -> None:
     """A model sends it where a host requires every argument and takes no null; no category or kind is called so."""
-    words = {name: "" for name in ("category", "kind", "outcome") if name in model.model_fields}
+    words = {name: "" for name in ("category", "kind", "outcome") if name in model.__struct_fields__}
 
     assert parsed(model, required) == parsed(model, required | words)
 

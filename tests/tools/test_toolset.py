@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from memfiles.entries.callers import SessionProvenance
 from memfiles.errors import InvalidArgument, MemfilesError
@@ -81,7 +82,7 @@ def test_without_a_readable_file_there_are_no_tools(manager: MemoryManager) -> N
 
 def test_a_redeployed_file_shows_at_once(manager: MemoryManager, toolset: Session) -> None:
     """The tools are made anew from the live files."""
-    manager.restore([FILES[0].model_copy(update={"name": "customers"})])
+    manager.restore([replace(FILES[0], name="customers")])
 
     assert enums(toolset)["read_memory"] == ["customers"]
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfiles.workflow.cross_checks import ParsedWorkflow, cross_problems, directory_problem
-from memfiles.workflow.problems import Problem, Where
+from memfiles.workflow.problems import ParsedWorkflow, Problem, Where, cross_problems, directory_problem
 
 KEYS = ["memory", "agents", "files", "uid", "name", "level", "levels", "id", "mode"]
 ANYTHING: Any = st.recursive(

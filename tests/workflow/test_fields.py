@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
 
+from memfiles.workflow.declared import read_value, shape_of
 from memfiles.workflow.fields import AgentName, DeclaredText, Directory, Levelling, Name, Seconds, Uid, Url
 
 LONG = "x" * 3000
@@ -26,17 +26,16 @@ LONG = "x" * 3000
 )
 def test_good(kind: Any, good: list[Any]) -> None:
     """What is allowed is read as it is."""
-    adapter = TypeAdapter(kind)
 
-    assert good == [adapter.validate_python(value) for value in good]
+    assert [(value, []) for value in good] == [read_value(shape_of(kind), value) for value in good]
 
 
 def test_seconds() -> None:
     """A duration is read as seconds."""
-    adapter = TypeAdapter(Seconds)
+    shape = shape_of(Seconds)
 
     assert [1, 10**9, 90, 300, 259200, 999999999 * 86400] == [
-        adapter.validate_python(value) for value in (1, 10**9, "90s", "5m", "72h", "999999999d")
+        read_value(shape, value)[0] for value in (1, 10**9, "90s", "5m", "72h", "999999999d")
     ]
 
 
@@ -58,7 +57,5 @@ def test_seconds() -> None:
 )
 def test_bad(kind: Any, bad: list[Any]) -> None:
     """What is not allowed is refused."""
-    adapter = TypeAdapter(kind)
-    for value in bad:
-        with pytest.raises(ValidationError):
-            adapter.validate_python(value)
+
+    assert [] == [value for value in bad if not read_value(shape_of(kind), value)[1]]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import astuple
 
 from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.workflow.workflow import MemoryFile, MemoryRef, MemorySpec, Workflow, misplaced_keys
@@ -66,7 +67,7 @@ def test_yaml_and_json(tmp_path: Path, suffix: str) -> None:
         "text": text,
     } == {
         "name": workflow.name,
-        "files": [tuple(dict(kept).values()) for kept in workflow.memory.files],
+        "files": [astuple(kept) for kept in workflow.memory.files],
         "agents": {name: agent.memory for name, agent in workflow.agents.items()},
         "extra": sorted(workflow.extra),
         "text": path.read_text(),

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, create_model
+from msgspec import Meta, defstruct
 
 from memfiles.adapters.shapes.folder import EntryText, FileText, MemoryFolder
 from memfiles.errors import InvalidArgument
 from memfiles.tools.arguments import Arguments, TextArgument, list_in, parse_arguments, shortened, whole
 from memfiles.tools.session import Session
+from memfiles.workflow.declared import Before
 
 ROOT = "/memories"
 MAX_LINES = 999_999
@@ -220,7 +221,7 @@ def _line_range(sent: object) -> object:
     return numbers
 
 
-class CommandArguments(Arguments):
+class CommandArguments(Arguments, frozen=True, kw_only=True):
     """The arguments of one command."""
 
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -236,11 +237,11 @@ class CommandArguments(Arguments):
     }
 
 
-_TEXT = (TextArgument, ...)
-_LINE = (Annotated[int, BeforeValidator(whole)], ...)
-_OLD = (Annotated[TextArgument, Field(min_length=1)], ...)
-_RANGE = (Annotated[list[int] | None, BeforeValidator(_line_range)], None)
-_FIELDS: dict[str, dict[str, Any]] = {
+_TEXT = (TextArgument,)
+_LINE = (Annotated[int, Before(whole)],)
+_OLD = (Annotated[TextArgument, Meta(min_length=1)],)
+_RANGE = (Annotated[list[int] | None, Before(_line_range)], None)
+_FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "view": {"path": _TEXT, "view_range": _RANGE},  # -1 is the last line
     "create": {"path": _TEXT, "file_text": _TEXT},
     "str_replace": {"path": _TEXT, "old_str": _OLD, "new_str": (TextArgument, "")},  # models omit it to delete the old
@@ -248,7 +249,10 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "delete": {"path": _TEXT},
     "rename": {"old_path": _TEXT, "new_path": _TEXT},
 }
-COMMANDS = {name: create_model(name, __base__=CommandArguments, **fields) for name, fields in _FIELDS.items()}
+COMMANDS: dict[str, Any] = {
+    name: defstruct(name, [(field, *how) for field, how in fields.items()], bases=(CommandArguments,), kw_only=True)
+    for name, fields in _FIELDS.items()
+}
 
 
 def parse_command(sent: object) -> dict[str, Any]:
@@ -262,4 +266,4 @@ def parse_command(sent: object) -> dict[str, Any]:
     if model is None:
         wrong = "'command' is missing" if command is None else f"unknown command {shortened(command)}"
         raise InvalidArgument(f"memory: {wrong}: use one of {', '.join(COMMANDS)}")
-    return {"command": command, **parse_arguments(model, given, tool=f"memory {command}").model_dump(exclude_none=True)}
+    return {"command": command, **parse_arguments(model, given, tool=f"memory {command}").given()}
