@@ -21,6 +21,7 @@ from threading import main_thread
 from typing import Any
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
+_INTERRUPTED = 130  # as of ``failures``
 
 
 def run() -> None:
@@ -41,12 +42,18 @@ def run() -> None:
 
 def main() -> None:
     """Run the command line of this process and end it with the exit code."""
-    secure_streams()
-    gc.disable()  # the imports' objects live to the end: walking them again and again took 7 ms of 48
-    from memfiles.cli.program import program
-
     try:
+        secure_streams()
+        gc.disable()  # the imports' objects live to the end: walking them again and again took 7 ms of 48
+        from memfiles.cli.program import program
+
         program()
+    except KeyboardInterrupt:  # during an import; click takes care of the others
+        said = "error: interrupted"
+        if "--json" in sys.argv:
+            said = '{"error": {"code": "interrupted", "message": "interrupted", "transient": false}}'
+        print(said, file=sys.stderr)
+        raise SystemExit(_INTERRUPTED) from None
     finally:
         flush_stdout()
 

@@ -145,7 +145,7 @@ class CommandLine(click.Group):
                 sys.exit(1)  # a shell that completes shows nothing
             from memfiles.cli import failures  # only an error pays for it
 
-            if isinstance(error, click.UsageError):
+            if isinstance(error, click.UsageError | click.Abort):
                 settings.json |= "--json" in arguments  # it may come after the argument that could not be parsed
             code = failures.report(error, settings=settings)
         sys.exit(code or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -188,6 +189,37 @@ def test_an_interrupt(project: Path) -> None:
 
     assert (130, ["error: interrupted"]) == (waiting.returncode, shown.split("\n")[-2:-1])
     assert "Traceback" not in shown
+
+
+INTERRUPTED = """
+import os, signal, sys
+moment = sys.argv.pop(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def hook(event, args):
+    if event == "import" and args[0] == moment:
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(hook)
+from memfiles.cli import run
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        *("memfiles.cli.program", "click", "click.core", "memfiles.cli.opening", "memfiles.workflow.workflow"),
+        *("msgspec", "memfiles.records.record", "yaml", "memfiles.files.restorer"),
+    ],
+)
+@pytest.mark.parametrize("args", [(), ("--json",)], ids=["plain", "json"])
+def test_an_interrupt_during_the_imports(project: Path, moment: str, args: tuple[str, ...]) -> None:
+    """Ctrl-C while a command still loads its modules ends with 130 and one line as well, whichever module it is."""
+    command = [sys.executable, "-c", INTERRUPTED, moment, "read", "notes", *args]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    (line,) = ended.stderr.strip().splitlines()
+    said = json.loads(line)["error"]["message"] if args else line.removeprefix("error: ")
+
+    assert (130, "", "interrupted") == (ended.returncode, ended.stdout, said)
 
 
 def wait_until_reading(pid: int) -> None:
