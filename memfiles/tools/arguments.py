@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
 
 from memfiles.errors import InvalidArgument
+from memfiles.records import to_json
 from memfiles.workflow.declared import Before, Check, fields_of, read
 from memfiles.workflow.problems import Breach, one_of
 
@@ -70,6 +72,7 @@ class Arguments(Struct, frozen=True, kw_only=True):
     are names that are refused, with the reason.
     """
 
+    by_type: ClassVar[bool] = True  # no argument of the right type, except for "" and NaN, is wrong or meant otherwise
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = FILE_ALIASES
     refusals: ClassVar[Mapping[str, str]] = {}
 
@@ -116,6 +119,14 @@ def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> Argu
     ``InvalidArgument`` lists every problem at once and says how to call the tool.
     """
     given = _named(_object(sent), model=model, tool=tool)
+    if (
+        model.by_type
+        and given.keys() <= {*model.__struct_fields__}
+        and all(it == it and it != "" for it in given.values())
+    ):
+        with suppress(ValueError):  # then what is wrong is found field by field
+            to_json(given)  # half a surrogate pair
+            return convert(given, model)
     found, breaches = read(model, given)
     if breaches:
         wrong = "; ".join(dict.fromkeys(_explain(breach, refusals=model.refusals) for breach in breaches))

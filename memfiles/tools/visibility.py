@@ -52,7 +52,7 @@ def as_refs(refs: Iterable[RefLike]) -> list[MemoryRef]:
     found = []
     for index, ref in enumerate(refs):
         try:
-            found.append(made(MemoryRef, ref))
+            found.append(ref if isinstance(ref, MemoryRef) else made(MemoryRef, ref))
         except InvalidArgument as error:
             raise InvalidArgument(f"refs[{index}]: {error}; a reference is {{id, mode}}, mode r or rw") from None
     return found

@@ -187,6 +187,7 @@ def _typed(shape: Shape, value: Any, where: Where, *, older: bool) -> tuple[Any,
         return value, [Breach(where, kind, value)]
     if plain is float and not isfinite(value):
         return value, [Breach(where, "number", value)]
+    value = float(value) if plain is float else value
     breaches: list[Breach] = []
     if plain in (tuple, list):
         parts = [read_value(shape.of[0], each, (*where, at), older=older) for at, each in enumerate(value)]

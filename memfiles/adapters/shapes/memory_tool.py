@@ -224,6 +224,7 @@ def _line_range(sent: object) -> object:
 class CommandArguments(Arguments, frozen=True, kw_only=True):
     """The arguments of one command."""
 
+    by_type: ClassVar[bool] = False
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "path": ("file_path", "file", "filename"),
         "view_range": ("range", "lines"),
