@@ -10,7 +10,6 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from math import isfinite
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
 from msgspec import NODEFAULT, Meta, Struct, StructMeta, structs, to_builtins
@@ -70,7 +69,6 @@ _KINDS: dict[Any, tuple[str, Any, dict[str, Any]]] = {
     int: ("whole", int, {"type": "integer"}),
     float: ("number", (int, float), {"type": "number"}),
     bool: ("truth", bool, {"type": "boolean"}),
-    Path: ("text", (str, Path), {"type": "string"}),
     tuple: ("list", (list, tuple), {"type": "array"}),
     list: ("list", (list, tuple), {"type": "array"}),
     dict: ("mapping", Mapping, {"type": "object"}),

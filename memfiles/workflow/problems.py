@@ -9,10 +9,8 @@ not, so that one report holds these problems and those of the models. They skip 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -196,19 +194,6 @@ def cross_problems(document: Mapping[str, Any]) -> list[Problem]:
         *_level_problems(memory, agents),
         *_agent_problems(memory, agents),
     ]
-
-
-def directory_problem(directory: str, *, folder: Path) -> str | None:
-    """The reason why ``directory``, relative to the workflow's ``folder``, cannot hold the memory; None if it can.
-
-    It may be anywhere, also outside ``folder``, as the author of a workflow decides what runs. It must be a directory
-    of its own, as anything there that is not a record is quarantined.
-    """
-    home = Path(os.path.abspath(folder))
-    target = Path(os.path.abspath(home / directory))
-    if target == home or target in home.parents:
-        return "this directory holds the workflow itself; give the memory its own directory, such as .memory"
-    return None
 
 
 def _repeated_files(memory: Mapping[str, Any]) -> Iterator[Problem]:

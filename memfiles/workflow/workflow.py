@@ -18,7 +18,7 @@ from memfiles.errors import InvalidArgument
 from memfiles.records.entry import MAX_ENTRY_BYTES
 from memfiles.records.levels import DEFAULT_LEVELS, Levels
 from memfiles.workflow import yaml_source
-from memfiles.workflow.declared import UNSHOWN, Declared, read
+from memfiles.workflow.declared import UNSHOWN, Check, Declared, read
 from memfiles.workflow.fields import (
     DEFAULT_MAX_SIZE_BYTES,
     MAX_SIZE_BYTES,
@@ -36,7 +36,6 @@ from memfiles.workflow.problems import (
     ParsedWorkflow,
     Problem,
     cross_problems,
-    directory_problem,
     nearest_to,
     problem_of,
 )
@@ -46,6 +45,12 @@ from memfiles.workflow.yaml_source import YamlDocument
 _OUR_KEYS = ("name", "memory", "agents")
 
 LeveledT = TypeVar("LeveledT", "MemoryFile", "AgentSpec")
+
+
+def _as_path(value: Any) -> Path | None:
+    if value is not None and not isinstance(value, (str, Path)):
+        raise ValueError("this must be a path")
+    return None if value is None else Path(value)
 
 
 class MemoryFile(Declared, frozen=True, kw_only=True):
@@ -208,7 +213,7 @@ class Workflow(Declared, frozen=True, kw_only=True):
         dict[AgentName, AgentSpec], Meta(description="The agents and the memory that each may use, by name.")
     ] = {}
     extra: Annotated[dict[str, Any], Meta(extra_json_schema={UNSHOWN: True})] = {}
-    path: Path | None = None
+    path: Annotated[Path | None, Check(_as_path, schema={})] = None
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, check_mirror: Callable[[str], object] | None = None) -> Workflow:
@@ -305,6 +310,19 @@ def _read(source: YamlDocument) -> ParsedWorkflow:
         meant = f"{what}, or did you mean this key?" if likely else what
         problems.append(Problem(tuple(likely), meant, at_key=bool(likely)))
     return ParsedWorkflow({"memory": {}, **ours, "extra": extra}, problems)
+
+
+def directory_problem(directory: str, *, folder: Path) -> str | None:
+    """The reason why ``directory``, relative to the workflow's ``folder``, cannot hold the memory; None if it can.
+
+    It may be anywhere, also outside ``folder``, as the author of a workflow decides what runs. It must be a directory
+    of its own, as anything there that is not a record is quarantined.
+    """
+    home = Path(os.path.abspath(folder))
+    target = Path(os.path.abspath(home / directory))
+    if target == home or target in home.parents:
+        return "this directory holds the workflow itself; give the memory its own directory, such as .memory"
+    return None
 
 
 def misplaced_keys(path: str | os.PathLike[str]) -> list[str]:

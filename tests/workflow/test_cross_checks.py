@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memfiles.workflow.problems import ParsedWorkflow, Problem, Where, cross_problems, directory_problem
+from memfiles.workflow.problems import ParsedWorkflow, Problem, Where, cross_problems
+from memfiles.workflow.workflow import directory_problem
 
 KEYS = ["memory", "agents", "files", "uid", "name", "level", "levels", "id", "mode"]
 ANYTHING: Any = st.recursive(
