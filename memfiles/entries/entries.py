@@ -30,13 +30,13 @@ from memfiles.entries.transfer.formats import Format
 from memfiles.entries.users import Users
 from memfiles.entries.writer import EntryWriter
 from memfiles.index.database import Counted, counted
-from memfiles.index.index import Index
+from memfiles.index.index import index_of
 from memfiles.index.search.embedder import Embedder
 from memfiles.records.entry import RECALL_BYTES, Kind
 from memfiles.storage.events import AuditLog, Progress, Subscribers, utc_now
 from memfiles.storage.fork_safety import collector_paused
 from memfiles.storage.record_kinds import ENTRY_KIND
-from memfiles.storage.store import Store
+from memfiles.storage.record_store import RecordStore
 
 
 class Entries:
@@ -47,7 +47,7 @@ class Entries:
 
     def __init__(
         self,
-        store: Store,
+        store: RecordStore,
         *,
         rules: EntryRules,
         subscribers: Subscribers,
@@ -60,8 +60,8 @@ class Entries:
         """Nothing is opened before the first use. ``origin`` is the id of this directory, if it is mirrored."""
         self.rules = rules
         self._audit = audit
-        self._name = store.directory.name
-        self._index = index = Index(store.directory, store.descriptor, read=lambda path: row_at(self.repository, path))
+        self._name = store.name
+        self._index = index = index_of(store, lambda path, among: row_at(self.repository, path, among))
         self.repository = repository = EntryRepository(
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
         )

@@ -45,8 +45,8 @@ from memfiles.records.keys import (
 from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
-from memfiles.storage import quarantine
 from memfiles.storage.events import Progress, RecordChanged
+from memfiles.storage.store import directory_of
 from memfiles.sync import ledger
 
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run is nobody's business
@@ -256,7 +256,7 @@ class Forgetter:
         """
         try:
             self._db.index.forget(paths)
-            quarantine.remove_if(self._db.store.descriptor, lambda path, data: self._is_forgotten_copy(path, data))
+            self._db.store.kept.remove_if(lambda path, data: self._is_forgotten_copy(path, data))
         finally:
             self._db.store.scrub()
 
@@ -370,7 +370,7 @@ class Forgetter:
         self.release(paths)
         ids = {id for record in changed if isinstance(record, Mark) for id in record.left}
         marks = (mark for path in self._paths_of(ids) if not is_id_path(path) and (mark := self._db.mark(path)))
-        ledger.scrub(self._db.store.directory, {record.path: record.revision for record in (*marks, *changed)})
+        ledger.scrub(directory_of(self._db.store), {record.path: record.revision for record in (*marks, *changed)})
         self._db.index.change(lambda connection: strike_forgets(connection, [*paths, *noted]))
 
     def _forgotten_sources(self, note: Entry) -> list[Mark]:

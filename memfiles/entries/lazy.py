@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from memfiles.errors import ExtraMissing
+from memfiles.errors import ExtraMissing, InvalidArgument
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Subscribers, utc_now
-from memfiles.storage.store import Store, sweep
+from memfiles.storage.record_store import RecordStore
+from memfiles.storage.store import Store, sweep, with_files
 from memfiles.workflow.specs import CategorySpec, EntriesSpec
 from memfiles.workflow.workflow import Workflow
 
@@ -98,7 +99,7 @@ def lazy_entries(workflow: Workflow, assemble: Callable[[], Entries], *, replica
 
 def assembled(
     workflow: Workflow,
-    store: Store,
+    store: RecordStore,
     subscribers: Subscribers,
     *,
     origin: str | None = None,
@@ -197,13 +198,18 @@ class EntryFiles:
     is_deep = True
     what = "entry"
 
-    def __init__(self, store: Store, repository: EntryRepository, index: Index) -> None:
-        self._store = store
+    def __init__(self, store: RecordStore, repository: EntryRepository, index: Index) -> None:
+        self._store = with_files(store)
         self._repository = repository
         self._index = index
 
     def folder(self) -> Path:
-        """The folder of all entries, made if it is not there; whoever asks for it will look at all files soon."""
+        """The folder of all entries, made if it is not there; whoever asks for it will look at all files soon.
+
+        ``InvalidArgument`` if the entries are not in files.
+        """
+        if self._store is None:
+            raise InvalidArgument("the entries are not in files: nobody can change them by hand")
         self._index.is_followed = True
         self._store.make_folders([f"{ENTRIES}/"])
         return self._store.directory / ENTRIES

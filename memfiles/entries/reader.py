@@ -40,8 +40,9 @@ from memfiles.records.keys import (
 )
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.storage.atomic import is_forbidden
+from memfiles.storage.record_store import Records, RecordStore
 from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Store, sweep
+from memfiles.storage.store import sweep, with_files
 
 MAX_RESULTS = 50
 DEFAULT_RESULTS = 10
@@ -61,7 +62,7 @@ class EntryDatabase:
     ``erase`` erases those of the entries at some paths whose time is over.
     """
 
-    store: Store
+    store: RecordStore
     repository: EntryRepository
     index: Index
     rules: EntryRules
@@ -78,7 +79,7 @@ class EntryDatabase:
         left.
         """
         if self.index.verify(None if view is None else {partition.folder for partition in view}, once=True):
-            sweep(self.store)
+            sweep(with_files(self.store))
         self.index.catch_up()
         if not self.has_begun:
             self.has_begun = True
@@ -363,9 +364,9 @@ class EntryReader:
         return None
 
 
-def row_at(repository: EntryRepository, path: str) -> Row | None:
+def row_at(repository: EntryRepository, path: str, among: Records | None = None) -> Row | None:
     """The row of the record at ``path``; without a signature, so that a hand edit is looked at again."""
-    seen = repository.look(path)
+    seen = repository.look(path, among)
     if seen.record is None or seen.problem is not None:
         return None
     return row_of(seen.record, None if seen.by_hand else seen.signature)

@@ -53,7 +53,7 @@ from memfiles.storage import atomic
 from memfiles.storage.atomic import storage_failure
 from memfiles.storage.events import AuditEvent, AuditLog, Progress, reported
 from memfiles.storage.fork_safety import collector_paused
-from memfiles.storage.store import sweep
+from memfiles.storage.store import sweep, with_files
 
 _OWNER = "@users"  # no agent can have this name: no session sees the tombstone of a user
 
@@ -261,8 +261,11 @@ class Users:
 
         ``StorageFailed`` if something in the user's folders cannot be read or removed.
         """
-        root, repository = self._db.store.descriptor, self._db.repository
-        sweep(self._db.store)  # temp files of dead writers
+        store, repository = with_files(self._db.store), self._db.repository
+        if store is None:
+            return
+        root = store.descriptor
+        sweep(store)  # temp files of dead writers
         with storage_failure("a folder of the user cannot be emptied: correct that, and forget the user again"):
             folders = [f"{ENTRIES}/{agent}/{USERS}/{user_hash(user)}" for agent in _names(root, ENTRIES)]
             for path in [f"{folder}/{name}" for folder in folders for name in _names(root, folder)]:

@@ -19,12 +19,11 @@ from memfiles.errors import LockTimeout
 from memfiles.index.change_log import HEADER_BYTES, Line
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
-from memfiles.index.record_source import Folders, Look, RecordSource, folder_of
+from memfiles.index.record_source import Folders, Look, Source, folder_of
 from memfiles.index.rows import stored
 from memfiles.index.text import fts
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
-from memfiles.storage.entry_folders import folder_times, stamp
 
 _COMPARED_MAX = 4096  # folders that are remembered
 _READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ?"
@@ -86,7 +85,7 @@ class Maintenance:
     also raise ``IndexUnusable``, and ``IndexReplaced``: ``open``, and work again.
     """
 
-    def __init__(self, database: DerivedDatabase, records: RecordSource, pending: PendingWrites) -> None:
+    def __init__(self, database: DerivedDatabase, records: Source, pending: PendingWrites) -> None:
         self.database = database
         self._records = records
         self._pending = pending
@@ -128,7 +127,7 @@ class Maintenance:
                 if self.trust is Trust.LOST or is_replaced or not _is_complete(connection):
                     self._distrust()
                 elif self.trust is Trust.UNOPENED:
-                    noted, times = _noted_times(connection), folder_times(self._records.directory)
+                    noted, times = _noted_times(connection), self._records.times()
                     self._distrust({name for name, _ in noted.items() ^ times.items()})
                 self._opened = connection
             if log.is_alone:
@@ -221,7 +220,7 @@ class Maintenance:
             return  # or nothing was written since it was last sealed
         log.empty()
         with self.transaction() as connection:
-            _note_sealed(connection, self._records.directory, log=log.id)
+            _note_sealed(connection, self._records, log=log.id)
         self.database.settle()
 
     def apply(self, *, also: Iterable[str] = (), is_alone: bool = False) -> None:
@@ -359,11 +358,11 @@ def _note_complete(connection: sqlite3.Connection, times: dict[str, int], *, fol
     _note(connection, complete=1)
 
 
-def _note_sealed(connection: sqlite3.Connection, directory: int, *, log: str) -> None:
+def _note_sealed(connection: sqlite3.Connection, records: Source, *, log: str) -> None:
     """Note that the rows are current, with an empty log and unique folder times."""
     noted = _noted_times(connection)
-    times = folder_times(directory)
-    fresh = {name: at if noted.get(name) == at else stamp(directory, name) for name, at in times.items()}
+    times = records.times()
+    fresh = {name: at if noted.get(name) == at else records.stamp(name) for name, at in times.items()}
     connection.execute("DELETE FROM folder")
     connection.executemany("INSERT INTO folder VALUES (?, ?)", fresh.items())
     connection.execute("DELETE FROM intent")

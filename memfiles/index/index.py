@@ -20,12 +20,14 @@ from memfiles.errors import StorageFailed
 from memfiles.index.catch_up import IndexReplaced, Maintenance, Trust
 from memfiles.index.database import IndexUnusable, create_tables, failures, index_database
 from memfiles.index.pending_writes import MAX_FACTOR, PendingWrites
-from memfiles.index.record_source import RecordSource, large_folders
+from memfiles.index.record_source import RecordSource, Source, StoreSource, large_folders
 from memfiles.index.rows import PartitionKey, Row, Totals, load_sums, row_of, totals_of
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 from memfiles.storage.fork_safety import collector_paused, renew_in_child
+from memfiles.storage.record_store import Records, RecordStore
+from memfiles.storage.store import with_files
 
 T = TypeVar("T")
 _Transaction = Callable[[], AbstractContextManager[sqlite3.Connection]]
@@ -43,9 +45,9 @@ class Index:
     are answered from the records, for some seconds at a time.
     """
 
-    def __init__(self, directory: Path, descriptor: int, *, read: Callable[[str], Row | None]) -> None:
-        """``descriptor`` is the directory's; ``read`` returns the row of the record at a path, if there is one."""
-        self._records = records = RecordSource(descriptor, read)
+    def __init__(self, directory: Path, descriptor: int, records: Source) -> None:
+        """``descriptor`` is that of the ``directory`` that the index is kept in; ``records`` are what it is of."""
+        self._records = records
         self._database = index_database(directory, descriptor)
         self._pending = PendingWrites(descriptor)
         self._maintenance = Maintenance(self._database, records, self._pending)
@@ -89,6 +91,8 @@ class Index:
     def catch_up(self, *, reads: bool = False) -> None:
         """Include every change that any process made before this call; with ``reads``, also this process's reads."""
         self._refuse_closed()
+        if news := self._records.news():
+            self._pending.doubt(news)
         if not self._is_stuck and not (self._maintenance.is_fresh() and not (reads and self._pending.reads)):
             self._maintain(self._maintenance.catch_up)
 
@@ -171,6 +175,7 @@ class Index:
             self._fallback.drop()
             self._database.close()
             self._pending.close()
+            self._records.close()
 
     def _leave_to_parent(self) -> None:
         self._database.leave_to_parent()
@@ -233,13 +238,24 @@ class Index:
         raise IndexUnusable(f"the index cannot be built: {lost}") from lost
 
 
+def index_of(store: RecordStore, read: Callable[[str, Records | None], Row | None]) -> Index:
+    """The index of the entries in a store, in its directory, or else in a folder of this process.
+
+    ``read`` returns the row of the record at a path, among the records given or as it is now, if there is one.
+    """
+    if (files := with_files(store)) is not None:
+        return Index(files.directory, files.descriptor, RecordSource(files.descriptor, lambda path: read(path, None)))
+    source = StoreSource(store, read)
+    return Index(source.folder, source.descriptor, source)
+
+
 class MemoryFallback:
     """The same tables in this process's memory, for while the database cannot be used; one thread at a time.
 
     Every transaction begins by comparing each file with its row, so it includes all changes by any process.
     """
 
-    def __init__(self, records: RecordSource) -> None:
+    def __init__(self, records: Source) -> None:
         self._records = records
         self._connection: sqlite3.Connection | None = None
 

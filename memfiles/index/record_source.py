@@ -11,6 +11,8 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,8 +21,9 @@ from memfiles.index.rows import Row, RowWriter, stored
 from memfiles.index.text.fts import as_json
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage import atomic
-from memfiles.storage.atomic import Signature, is_forbidden
-from memfiles.storage.entry_folders import FolderSum, StoredSignature, files, folder_sum, folder_times
+from memfiles.storage.atomic import Descriptor, Signature, is_forbidden
+from memfiles.storage.entry_folders import FolderSum, StoredSignature, files, folder_sum, folder_times, stamp
+from memfiles.storage.record_store import Records, RecordStore
 
 Folders = Collection[str] | None
 """Folders of entries, as in their paths; None for all."""
@@ -33,6 +36,7 @@ _OF_FOLDERS = """
 """
 _SUMS = "SELECT folder, count, hashes FROM held WHERE folder IN (SELECT value FROM json_each(?))"
 LARGE = 2048  # files: a look at so many takes 10 ms
+_AT_ONCE = 256  # records of a store that are read with one question
 _log = logging.getLogger("memfiles")
 
 
@@ -77,6 +81,21 @@ class RecordSource:
             else:
                 writer.put(row)
         writer.finish()
+
+    def times(self) -> dict[str, int]:
+        """When each folder of entries last changed; see ``folder_times``."""
+        return folder_times(self.directory)
+
+    def stamp(self, folder: str) -> int:
+        """Set the time of a folder to now; see ``entry_folders.stamp``."""
+        return stamp(self.directory, folder)
+
+    def close(self) -> None:
+        """The index stays where it is."""
+
+    def news(self) -> list[str]:
+        """Records that others changed: they are found by the log and by the times of folders."""
+        return []
 
     def _row(self, path: str) -> Row | None:
         try:
@@ -140,6 +159,96 @@ def large_folders(connection: sqlite3.Connection, folders: Collection[str]) -> s
     """Those of these folders with so many files that a look at each of them would be felt."""
     statement = f"SELECT folder FROM held WHERE folder IN (SELECT value FROM json_each(?)) AND count > {LARGE}"
     return {name for (name,) in connection.execute(statement, (as_json(folders),))}
+
+
+class StoreSource:
+    """The records of a store without files, of which its feed tells what changed; see ``RecordSource``.
+
+    The rows are of this process alone. They are compared with all records once, and with what the feed tells since,
+    before every answer: so an answer includes every commit that was acknowledged before it was asked for.
+    """
+
+    def __init__(self, store: RecordStore, read: Callable[[str, Records], Row | None]) -> None:
+        """``read`` returns the row of the record at a path, among the records given."""
+        self._store, self._read = store, read
+        self._temporary = TemporaryDirectory(prefix="memfiles-")  # for this user alone
+        self.folder = Path(self._temporary.name)
+        self.descriptor = Descriptor.of_directory(self.folder)
+        self._point: str | None = None
+        self.forbidden: set[str] = set()
+
+    def signature(self, path: str) -> Signature | None:
+        """See ``RecordSource``."""
+        return stored(self._store.signature(path))
+
+    def refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
+        """See ``RecordSource``: some hundred records are asked for at once."""
+        writer = RowWriter(connection)
+        for given in known:
+            writer.put(given)
+        wanted = list(paths)
+        for some in (wanted[start : start + _AT_ONCE] for start in range(0, len(wanted), _AT_ONCE)):
+            view = self._store.view(some)
+            for path in some:
+                found = stored(view.signature(path))
+                if found is not None and found == writer.signature(path):
+                    continue
+                row = self._read(path, view) if found is not None else None
+                if row is None:
+                    writer.remove(path)
+                else:
+                    writer.put(row)
+        writer.finish()
+
+    def close(self) -> None:
+        """Remove the folder for the index; it is of no use to anyone else."""
+        self._temporary.cleanup()
+
+    def times(self) -> dict[str, int]:
+        """There are no folders."""
+        return {}
+
+    def stamp(self, folder: str) -> int:
+        """There are no folders."""
+        return 0
+
+    def folders(self, connection: sqlite3.Connection) -> list[str]:
+        """There are no folders."""
+        return []
+
+    def look(self, folders: Iterable[str], *, timed: bool = True) -> Look:
+        """There are no folders."""
+        return Look(time.time_ns(), {}, {})
+
+    def news(self) -> list[str]:
+        """The entries that were changed since the last call, by this process or others."""
+        if self._point is None:  # everything is compared first
+            return []
+        told = self._store.changes(self._point)
+        self._point = told.until
+        return [path for path in told.records if entry_place(path) is not None]
+
+    def differing(
+        self,
+        connection: sqlite3.Connection,
+        left_over: list[str],
+        *,
+        folders: Folders = None,
+        looked: Mapping[str, FolderSum] = MappingProxyType({}),
+    ) -> Iterator[str]:
+        """The records that differ from their rows; those in some folders are known by the feed."""
+        if folders is not None and self._point is not None:
+            return
+        told = self._store.changes()
+        known: dict[str, StoredSignature] = {row[0]: row[1:] for row in connection.execute(_ALL).fetchall()}
+        for path, found in told.records.items():
+            if entry_place(path) is not None and known.pop(path, None) != stored(found):
+                yield path
+        yield from known
+        self._point = told.until
+
+
+Source = RecordSource | StoreSource
 
 
 def folder_of(path: str) -> str:

@@ -126,6 +126,10 @@ class RecordStore(Records, Protocol):
     """
 
     @property
+    def name(self) -> str:
+        """What people call it: the name of its directory or workspace."""
+
+    @property
     def kept(self) -> KeptCopies:
         """The copies that were put aside."""
 

@@ -104,12 +104,12 @@ class RecordRepository(Generic[R]):
         """The paths of records that are known to have changed and were not dealt with yet."""
         return sorted(path for path, seen in self.known().items() if not seen.is_handled)
 
-    def look(self, path: str) -> Observed[R]:
-        """The state of a record now; one stat if nothing changed.
+    def look(self, path: str, among: Records | None = None) -> Observed[R]:
+        """The state of a record now, or ``among`` records that were read; one stat if nothing changed.
 
         If only declared records exist: ``FileNotDeclared`` for others, ``RecordCorrupt`` if no good version is known.
         """
-        return self._look(self.store, path)
+        return self._look(self.store if among is None else among, path)
 
     def _look(self, records: Records, path: str) -> Observed[R]:
         seen = self._seen.get(path)

@@ -31,7 +31,7 @@ from memfiles.storage.journal import FOLDER, Journal
 from memfiles.storage.locks import FOLDER as LOCK_FOLDER
 from memfiles.storage.locks import RecordLocks
 from memfiles.storage.quarantine import Quarantine
-from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide, NewVersion, Records
+from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide, NewVersion, Records, RecordStore
 from memfiles.storage.transaction import LeftBehind, Transactions
 
 STATE_FOLDER = ".state"
@@ -57,7 +57,7 @@ class Store:
 
         ``now`` gives the time for notes; ``lock_timeout`` is in seconds. ``StorageFailed`` if it cannot be used.
         """
-        self.directory = directory
+        self.directory, self.name = directory, directory.name
         self._now = now
         self._flush = durability == "fsync"
         self._lock_timeout = lock_timeout
@@ -362,10 +362,21 @@ class Checkpointer:
             _log.exception("a checkpoint failed and will be repeated; the journal keeps what is not flushed")
 
 
-def sweep(store: Store) -> None:
+def with_files(store: RecordStore) -> Store | None:
+    """The store if its records are files in a directory: it can be edited by hand, and has a ledger and an audit."""
+    return store if isinstance(store, Store) else None
+
+
+def directory_of(store: RecordStore) -> Path | None:
+    """The memory directory of a store, None if its records are elsewhere."""
+    return store.directory if isinstance(store, Store) else None
+
+
+def sweep(store: Store | None) -> None:
     """Remove temp files of dead writers; a failure is only logged."""
     try:
-        store.recover()
+        if store is not None:
+            store.recover()
     except MemfilesError as error:
         _log.warning("temp files of dead writers could not be removed: %s", error)
 

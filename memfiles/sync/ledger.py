@@ -330,11 +330,13 @@ def peek(directory: Path, *, mirror: str) -> LedgerSnapshot:
     return LedgerSnapshot({}, {}, None)
 
 
-def scrub(directory: Path, revisions: Mapping[str, int]) -> None:
+def scrub(directory: Path | None, revisions: Mapping[str, int]) -> None:
     """Never keep text of these records from before their revisions in the ledger; durable on return.
 
-    A ledger that cannot be read is removed, as it may hold anything.
+    A ledger that cannot be read is removed, as it may hold anything. Records that are in no directory have none.
     """
+    if directory is None:
+        return
     try:
         with _FILE.failures():
             if not (directory / PATH).exists():

@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 
 from memfiles.errors import RecordCorrupt
 from memfiles.index.index import Index
+from memfiles.index.record_source import RecordSource
 from memfiles.index.rows import Row, row_of
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.marks import EntryRecord
@@ -27,7 +28,7 @@ class Memory:
         self.directory = directory
         self.descriptor = atomic.Descriptor.of_directory(directory)
         self.reads = 0
-        self.index = Index(directory, self.descriptor, read=self.read)
+        self.index = Index(directory, self.descriptor, RecordSource(self.descriptor, self.read))
 
     def read(self, path: str) -> Row | None:
         """The row of the record at ``path``."""

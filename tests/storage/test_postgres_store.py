@@ -22,8 +22,9 @@ from memfiles.errors import (
 from memfiles.storage.postgres.connections import failure, located
 from memfiles.storage.postgres.migrations import VERSION, migrate
 from memfiles.storage.postgres.store import PostgresStore
+from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
-from mirrors.testing.stores.place import append, lines, put, read, remove
+from mirrors.testing.stores.place import append, body_of, lines, next_version, put, read, remove
 from tests.conftest import unavailable
 from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server
 from tests.support.proxy import Cut, CuttingProxy
@@ -200,6 +201,37 @@ def test_a_commit_that_ends_late_is_in_the_feed(
         told.append(store.changes(told[-1].until))
 
     assert [["after.json"], ["late.json"], []] == [[*each.records] for each in told]
+
+
+def test_decisions_on_several_records_wait_for_each_other(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """What another transaction is about to change, after it has seen our record, is seen here once it is done."""
+    store = open_store(workspace := server.workspace())
+    both, calls = ["a.json", "b.json"], list[str | None]()
+    versions = {path: at[0] for path, at in put(store, dict.fromkeys(both, "1")).items()}
+
+    def decide(records: Records) -> tuple[None, ChangeSet]:
+        calls.append(read(records, "b.json"))
+        return None, ChangeSet([next_version(records, "a.json", "0")] if calls[-1] == "1" else ())
+
+    changing = threading.Thread(target=store.change, args=(both, decide))
+    with server.admin() as other:
+        other.execute("BEGIN")
+        other.execute(
+            "SELECT memfiles.change(%s, 7, false, true, 5000, %s::bigint[], ARRAY['a.json'], ARRAY[%s]::bigint[],"
+            " ARRAY[]::text[], ARRAY[]::text[], ARRAY['b.json'], ARRAY[%s]::bigint[], ARRAY[%s]::bytea[])",
+            (workspace, store._locks(both), versions["a.json"], versions["b.json"], body_of("b.json", 2, "0")),
+        )
+        changing.start()
+        with server.admin() as looking:
+            waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while changing.is_alive() and looking.execute(waiting).fetchone() is None:
+                changing.join(0.01)
+        other.execute("COMMIT")
+        changing.join()
+
+    assert (["1", "0"], ("1", "0")) == (calls, (read(store, "a.json"), read(store, "b.json")))
 
 
 def test_a_wrong_role_sees_nothing(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:

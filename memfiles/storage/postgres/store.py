@@ -63,6 +63,7 @@ class PostgresStore:
         ``StorageRefused``, ``StorageFailed``.
         """
         self.location = located(url, workspace=workspace)
+        self.name = self.location.workspace
         self._is_durable, self._lock_timeout, self._patience = durability == "fsync", lock_timeout, patience
         self._statements = {name: self.location.named(text) for name, text in STATEMENTS.items()}
         self._place = hashlib.blake2b(f"{self.location.schema}\0{self.location.workspace}\0".encode(), digest_size=8)

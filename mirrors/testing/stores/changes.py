@@ -8,6 +8,7 @@ from functools import partial
 from typing import NoReturn
 
 from memfiles.errors import InvalidArgument, RevisionConflict
+from memfiles.storage.atomic import Signature
 from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records, RecordStore
 from mirrors.testing.place import expect, expect_error
 from mirrors.testing.stores.place import (
@@ -150,21 +151,20 @@ def a_change_on_a_stale_version_can_be_refused(place: StorePlace) -> None:
 
 def a_refusal_counts_only_of_what_is_there(place: StorePlace) -> None:
     """A decision that refuses, or finds nothing to do, on what this handle knew is made again on what is there."""
-
-    def refuse(records: Records) -> NoReturn:
-        raise RevisionConflict(read(records, "a.json") or "")
-
     with place.open() as store, place.open() as other:
         for number in range(3):
-            put(store, {"a.json": f"old {number}"})
-            put(other, {"a.json": f"new {number}"})
-            found, _ = store.change(["a.json"], lambda records: (read(records, "a.json"), NOTHING))
-            expect(f"new {number}", found, "what a decision without a change was made on")
-            put(other, {"a.json": f"newer {number}"})
-            try:
-                store.change(["a.json"], refuse)
-            except RevisionConflict as error:
-                expect(f"newer {number}", str(error), "what a refusal was made on")
+            old = put(store, {"a.json": f"old {number}"})["a.json"]
+            new = put(other, {"a.json": f"new {number}"})["a.json"]
+
+            def decide(records: Records, old: Signature = old) -> tuple[Signature | None, ChangeSet]:
+                if records.signature("a.json") == old:
+                    raise RevisionConflict("refused on a version that was replaced before")
+                return records.signature("a.json"), NOTHING
+
+            expect(new, store.change(["a.json"], decide)[0], "what a refusal is made on")
+            newer = put(other, {"a.json": f"newer {number}"})["a.json"]
+            found, _ = store.change(["a.json"], lambda records: (records.signature("a.json"), NOTHING))
+            expect(newer, found, "what a decision without a change is made on")
 
 
 def decisions_on_several_records_take_turns(place: StorePlace) -> None:

@@ -1,0 +1,180 @@
+"""Entries on each store: the same calls have the same results, and a search sees what anyone committed before it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from memfiles.entries.drafts import EntryRules
+from memfiles.entries.entries import Entries
+from memfiles.errors import EntryNotFound, InvalidArgument
+from memfiles.index.record_source import StoreSource
+from memfiles.storage.events import Subscribers, utc_now
+from memfiles.storage.postgres import store_at
+from memfiles.storage.record_store import RecordStore
+from memfiles.storage.store import Store
+from tests.support import ROOT
+from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.saved import Visitor
+
+Opening = Callable[[], Entries]
+ANN = Visitor()
+
+SAVE = """
+import sys
+from memfiles.entries.drafts import EntryRules
+from memfiles.entries.entries import Entries
+from memfiles.storage.events import Subscribers
+from tests.entries.test_entries_stores import open_store
+from tests.support.saved import Visitor
+store = open_store(sys.argv[1])
+entries = Entries(store, rules=EntryRules(), subscribers=Subscribers())
+for line in sys.stdin:
+    entries.save(Visitor(), line.strip(), f"zebra {line.strip()}")
+    print("saved", flush=True)
+entries.close()
+store.close()
+"""
+
+
+def open_store(where: str) -> RecordStore:
+    return store_at(where) if where.startswith("postgresql") else Store(Path(where), now=utc_now)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as started:
+        yield started
+
+
+@pytest.fixture(params=["directory", pytest.param("postgresql", marks=pytest.mark.slow)])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A directory, or the URL of a workspace, empty."""
+    if request.param == "directory":
+        return str(tmp_path / "memory")
+    server: PostgresServer = request.getfixturevalue("server")
+    return server.url(server.workspace())
+
+
+@pytest.fixture
+def opening(where: str) -> Iterator[Opening]:
+    """``opening()`` opens the entries of the same place once more, until the end of the test."""
+    with ExitStack() as stack:
+
+        def opening() -> Entries:
+            store = open_store(where)
+            stack.callback(store.close)
+            entries = Entries(store, rules=EntryRules(), subscribers=Subscribers())
+            stack.callback(entries.close)
+            return entries
+
+        yield opening
+
+
+def found(entries: Entries, query: str, visitor: Visitor = ANN) -> list[str]:
+    return sorted(match.found.key for match in entries.search(visitor, query).matches)
+
+
+def test_the_verbs_of_entries(opening: Opening) -> None:
+    """Save, get, search, list, update, delete, restore and undo."""
+    entries = opening()
+    entries.save(ANN, "plan", "Bob is on Free", tags=["billing"], call_id="c1")
+    again = entries.save(ANN, "plan", "Bob is on Free", tags=["billing"], call_id="c1")
+    entries.save_many(ANN, [{"key": "color", "content": "blue zebra"}, {"key": "food", "content": "no nuts"}])
+    entries.save(ANN, "plan", "Bob is on Pro")
+    got = entries.get(ANN, "plan")
+
+    assert (1, "Bob is on Pro") == (again.revision, got.content if got else None)
+    assert (["color"], ["plan"]) == (found(entries, "zebra"), found(entries, "who is on pro"))
+    assert ["color", "food", "plan"] == [each.key for each in entries.list(ANN).memories]
+    entries.delete(ANN, "color")
+    assert [] == found(entries, "zebra")
+    entries.restore(ANN, "color")
+    entries.undo(ANN, "plan")
+    assert (["color"], ["plan"]) == (found(entries, "zebra"), found(entries, "free"))
+
+
+def test_a_search_sees_what_others_committed(opening: Opening) -> None:
+    """Each of two sees every save, update and delete of the other that was acknowledged before."""
+    one, other = opening(), opening()
+    for number in range(4):
+        one.save(ANN, f"a{number}", f"zebra {number}")
+        assert f"a{number}" in found(other, "zebra")
+        other.save(ANN, f"b{number}", f"zebra {number}")
+        assert f"b{number}" in found(one, "zebra")
+    other.delete(ANN, "a1")
+    one.save(ANN, "a2", "giraffe")
+
+    assert ["a0", "a3", "b0", "b1", "b2", "b3"] == found(one, "zebra") == found(other, "zebra")
+    assert ["a2"] == found(other, "giraffe")
+
+
+def test_levels_and_users_are_kept_apart(opening: Opening) -> None:
+    """As in a directory: nobody finds what is above her level, or another user's."""
+    entries, other = opening(), opening()
+    entries.save(Visitor(level="CONFIDENTIAL"), "plan", "zebra secret")
+    entries.save(Visitor(user="ada"), "mine", "zebra of ada")
+
+    assert [] == found(other, "zebra")
+    assert ["plan"] == found(other, "zebra", Visitor(level="CONFIDENTIAL"))
+    assert ["mine"] == found(other, "zebra", Visitor(user="ada"))
+    assert [] == found(other, "zebra", Visitor(user="eve"))
+
+
+def test_what_is_forgotten_is_nowhere(opening: Opening, where: str, request: pytest.FixtureRequest) -> None:
+    """Not in a search or a get of anyone, nor in a row that is dead; a tombstone stays."""
+    one, other = opening(), opening()
+    one.save(ANN, "password", "xylophone quagmire")
+    one.save(ANN, "password", "xylophone quagmire two")
+    other.save(ANN, "other", "stays")
+    assert ["password"] == found(other, "quagmire")
+    one.forget(ANN, key="password", why="asked to")
+
+    assert [] == found(other, "quagmire") == found(one, "quagmire")
+    assert (None, ["other"]) == (other.get(ANN, "password"), found(other, "stays"))
+    with pytest.raises(EntryNotFound):
+        other.restore(ANN, "password")
+    if where.startswith("postgresql"):
+        server: PostgresServer = request.getfixturevalue("server")
+        assert [] == server.pages_holding(b"quagmire")
+
+
+def test_a_search_sees_what_another_process_committed(opening: Opening, where: str) -> None:
+    """It was told that the save is done before the search begins; what is opened later sees it as well."""
+    entries = opening()
+    assert [] == found(entries, "zebra")
+    with subprocess.Popen(
+        [sys.executable, "-c", SAVE, where], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdin is not None and worker.stdout is not None
+        for number in range(5):
+            worker.stdin.write(f"k{number}\n")
+            worker.stdin.flush()
+            assert "saved\n" == worker.stdout.readline()
+            assert f"k{number}" in found(entries, "zebra")
+        worker.stdin.close()
+
+    assert [f"k{number}" for number in range(5)] == found(opening(), "zebra")
+
+
+def test_an_index_of_a_store_is_removed_with_its_process(server: PostgresServer, tmp_path: Path) -> None:
+    """It is kept in a folder of its own, which nobody else can read."""
+    with ExitStack() as stack:
+        store = store_at(server.url(server.workspace()))
+        stack.callback(store.close)
+        entries = Entries(store, rules=EntryRules(), subscribers=Subscribers())
+        entries.save(ANN, "plan", "zebra")
+        source = entries._index._records
+        assert isinstance(source, StoreSource)
+        folder = source.folder
+        mode = folder.stat().st_mode & 0o777
+        with pytest.raises(InvalidArgument, match="not in files"):
+            entries.files.folder()
+        entries.close()
+
+    assert (0o700, False) == (mode, folder.exists())
