@@ -158,24 +158,28 @@ def test_subscribers_hear_of_own_changes_and_those_found(manage: Opening) -> Non
 
 @pytest.mark.slow
 def test_processes_append_to_one_file(where: str) -> None:
-    """Three at the same time: every line is there, once."""
+    """Eight at the same time: every line is there, once, and nobody is sent away because the others are faster."""
     command = [sys.executable, "-c", APPEND, where]
     workers = [
         subprocess.Popen(
-            [*command, f"w{each}", "40"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*command, f"w{each}", "120"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        for each in range(3)
+        for each in range(8)
     ]
     for worker in workers:
         assert worker.stdout is not None and "ready\n" == worker.stdout.readline()
     for worker in workers:
-        worker.communicate("go\n", timeout=120)
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    for worker in workers:
+        worker.communicate(timeout=120)
     with MemoryManager(where) as manager:
         manager.restore([declared("shared", cap=1 << 20)])
         found = manager.read("shared").splitlines()
 
-    assert [0, 0, 0] == [worker.returncode for worker in workers]
-    assert sorted(f"w{each} {number}" for each in range(3) for number in range(40)) == sorted(found)
+    assert [0] * 8 == [worker.returncode for worker in workers]
+    assert sorted(f"w{each} {number}" for each in range(8) for number in range(120)) == sorted(found)
 
 
 @pytest.mark.slow

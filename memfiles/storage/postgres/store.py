@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from itertools import count
 from operator import itemgetter
 from typing import Any, Literal, TypeVar
 
@@ -33,7 +34,7 @@ from memfiles.storage.postgres.rows import STATEMENTS, KeptRows, Rows, Told
 from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide
 
 PATIENCE_SECONDS = 15.0
-_ATTEMPTS = 50
+_PAUSE_SECONDS, _PAUSE_MAX_SECONDS = 0.002, 0.05
 _KNOWN_MAX = 65_536  # signatures of about 200 bytes each
 _STRIPES = 256
 _LOCKS_MAX = 100  # above, one lock for the workspace: a server has room for some thousands
@@ -105,7 +106,7 @@ class PostgresStore:
             bad = next(path for path in wanted if not is_record_path(path))
             raise InvalidArgument(f"there can be no record at {bad[:200]!r}: nothing was changed")
         with self._turns(wanted):
-            for _ in range(_ATTEMPTS):
+            for _ in self._attempts(wanted):
                 told = Told(self._rows, wanted)
                 try:
                     result, change = decide(told)
@@ -118,7 +119,7 @@ class PostgresStore:
                         return result, {}
                 elif told.is_of_one_time and (signatures := self._carry_out(told, change, hook)) is not None:
                     return result, signatures
-        raise LockTimeout(f"{', '.join(wanted[:3])}: others changed it {_ATTEMPTS} times meanwhile: try again")
+        raise AssertionError("the attempts end with an error")
 
     def changes(self, since: str | None = None) -> Changes:
         """See ``RecordStore``. A point is what a snapshot of the database had seen."""
@@ -158,6 +159,17 @@ class PostgresStore:
             self._is_closed = True
             self._news.close()
             self._connections.close()
+
+    def _attempts(self, wanted: Sequence[str]) -> Iterator[int]:
+        """Attempts at a change, with pauses of random length when others keep changing the same records."""
+        deadline = time.monotonic() + self._lock_timeout
+        for attempt in count():
+            yield attempt
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(min(_PAUSE_MAX_SECONDS, _PAUSE_SECONDS * attempt) * os.urandom(1)[0] / 255)
+        names = ", ".join(wanted[:3])
+        raise LockTimeout(f"{names}: others kept changing it for {self._lock_timeout:g} s; nothing was changed")
 
     def _begin(self) -> None:
         """Create what belongs to this process alone, also in a forked child."""
