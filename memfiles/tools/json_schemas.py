@@ -110,8 +110,9 @@ def write(directory: Path) -> list[Path]:
 
 
 def _document(*, title: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A complete schema document around a plain schema."""
+    """A complete schema document around a plain schema, equal to what its JSON is read back as (no tuples)."""
     plain = {key: value for key, value in _plain(schema).items() if key not in ("title", "description")}
+    plain = json.loads(json.dumps(plain))
     return {"$schema": DRAFT, "title": title, "description": description, **plain}
 
 

@@ -37,7 +37,7 @@ def test_all_is_well() -> None:
     looked = run("doctor", "--json")
 
     assert (0, True) == (looked.code, looked.data["ok"])
-    assert {"ok"} == {found["state"] for found in looked.data["checks"]}
+    assert [] == [found for found in looked.data["checks"] if found["state"] != "ok"]
 
 
 def test_before_the_first_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_a_mirror_in_order(mirror: Path) -> None:
 
     looked = run("doctor", "--json")
 
-    assert {"ok"} == {found["state"] for found in looked.data["checks"]}
+    assert [] == [found for found in looked.data["checks"] if found["state"] != "ok"]
     assert {"mirror", "mirror copies", "mirror pending"} <= {found["check"] for found in looked.data["checks"]}
     assert before == files_under(mirror)
 

@@ -134,6 +134,14 @@ def test_bad_for_both(text: str) -> None:
     assert not WORKFLOW.is_valid(yaml.safe_load(text))
 
 
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_equals_its_file(name: str) -> None:
+    """What is read back from JSON is the same value, as doctor compares a file of the schema with it."""
+    schema = SCHEMAS[name]()
+
+    assert json.loads(as_text(schema)) == schema
+
+
 def test_every_key_is_explained() -> None:
     """An editor shows a description for every key of the workflow."""
     schema = workflow_schema()
