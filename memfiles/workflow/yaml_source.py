@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import yaml
 
 DEPTH_MAX = 64
+_TOO_DEEP = f"this is nested more than {DEPTH_MAX} levels deep; make it flatter"
 NODES_MAX = 250_000
 """Keys, values and collections. 10,000 declared files with all their fields and a reference each are 180,000."""
 
@@ -134,7 +135,7 @@ class _Reader:
         if kind == "ScalarEvent":
             return self._scalar(event, mark), mark
         if len(self._where) >= DEPTH_MAX:
-            raise self.error(f"this is nested more than {DEPTH_MAX} levels deep; make it flatter", at=mark)
+            raise self.error(_TOO_DEEP, at=mark)
         return self._mapping(mark) if kind == "MappingStartEvent" else self._sequence(mark)
 
     def _mapping(self, mark: LineColumn) -> tuple[dict[str, Any], NodePosition]:
@@ -233,6 +234,8 @@ def _problem_mark(error: yaml.MarkedYAMLError) -> LineColumn:
 def _explained(error: yaml.MarkedYAMLError) -> str:
     """The parser's message, which names characters and token types but never text, and what to do."""
     problem = error.problem or "it cannot be read"
+    if "maximum nesting depth" in problem:  # libyaml 0.2.6 reads 1,000 levels ahead, then gives up by itself
+        return _TOO_DEEP
     advice = next((advice for words, advice in _ADVICE.items() if words in problem), "check the line's syntax")
     begun = ""
     if error.context and error.context_mark and _problem_mark(error)[0] != error.context_mark.line + 1:

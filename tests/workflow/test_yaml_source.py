@@ -208,7 +208,7 @@ def test_keys_that_are_no_text() -> None:
 
 @pytest.mark.parametrize("opening", ["[", "- ", '{"a":', "{a: [", "a:\n"])
 def test_depth(opening: str) -> None:
-    """Nesting a hundred thousand deep is an error at the first level too many, not a crash."""
+    """Nesting a hundred thousand deep is an error that names the limit, not a crash, whoever counts the levels."""
 
     text = "".join(" " * level + opening for level in range(2000)) if opening == "a:\n" else opening * 100_000
     assert f"nested more than {DEPTH_MAX} levels deep" in refusal(text)
