@@ -152,7 +152,7 @@ def plan_merge(
         outcome=outcome,
         is_ours=is_ours,
         loser=merged.loser if outcome == "conflict" else None,
-        lost=None if merged.loser is None else "local" if _content(merged.loser) == _content(local) else "remote",
+        lost=merged.lost,
         why=merged.note or f"the {on_conflict} copy won where both had changed the same lines",
         note=merged.note,
         settled=None if merged.is_news else digest(encode_copy(merged.record)),
@@ -388,10 +388,6 @@ class Reconciler:
         revision = decode_copy(stored.body, path=path).revision if is_other else local.record.revision
         signature = local.signature if settled == local.digest and is_settled(local.signature) else None
         self.ledger.acknowledge(Acknowledged(path, stored.version, stored.body, revision, settled, signature))
-
-
-def _content(record: SyncedRecord) -> str | None:
-    return None if isinstance(record, Mark) else record.content
 
 
 def _worse(one: Outcome, other: Outcome) -> Outcome:

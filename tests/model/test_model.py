@@ -60,6 +60,10 @@ FOUND = {
     ),
     "renamed to a key that is changed": "B save N t1;B sync;A rename N K;B save K t4",
     "a bucket put back": "A flush;A append notes t2;B append notes t4;B sync;C rewind 2;C append notes t7",
+    "a conflict over a user's line that was redacted": (
+        "# on_conflict=remote;A append diary@ada t1;A tick;A back diary@ada 2;B edit diary@ada t1 t3;"
+        "B redact diary@ada t1;B flush"
+    ),
     "one half redacted around an insert": "A append notes t1;A tick;A redact notes t1;B split notes t1 t2",
 }
 """Scripts that broke a promise once."""

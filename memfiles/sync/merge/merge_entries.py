@@ -215,11 +215,13 @@ def _two_entries(
             return _survived(local, local, remote, at=at)
     if len({*local.ids, *remote.ids}) > MAX_ALIASES + 1:
         wanted, other = (local, remote) if on_conflict == "local" else (remote, local)
-        return MergeResult(_raised(wanted, local, remote, at=at), other, f"more than {MAX_ALIASES} aliases")
+        lost: ConflictPolicy = "remote" if other is remote else "local"
+        return MergeResult(_raised(wanted, local, remote, at=at), other, lost, f"more than {MAX_ALIASES} aliases")
     pair = EntryPair(local, remote, _exact(base, local, remote))
     fields = merged_fields(pair)
     merged = _texts(*texts, base=base.text if base else None, kind=fields.kind, policy=on_conflict, at=at)
-    loser = None if merged.loser is None else remote if merged.loser is texts[1] else local
+    owner = {"local": local, "remote": remote, None: None}[merged.lost]
+    loser = replace(owner, text=merged.loser.with_origins(owner.text.origins)) if owner and merged.loser else None
     source = _source_of(merged.record, local, remote)
     record: EntryRecord = replace(
         fields,
@@ -230,7 +232,7 @@ def _two_entries(
     record = record.with_origins(joined(local, remote))
     if record.revision <= max(local.revision, remote.revision):  # the texts are one, what is said of them is not
         record = _raised(record, local, remote, at=at)
-    return MergeResult(record, loser, merged.note)
+    return MergeResult(record, loser, merged.lost, merged.note)
 
 
 def _comparable(local: Entry, remote: Entry) -> tuple[Record, Record]:
@@ -262,8 +264,8 @@ def _texts(
         is_ours = (local.created_at, local.sha256) <= (remote.created_at, remote.sha256)
     merged = supersede(local, remote, base=base, winner="local" if is_ours else "remote", at=at)
     if kind == "fact" or local.content == remote.content:
-        return merged
-    return replace(merged, loser=remote if is_ours else local, note=_EPISODES)
+        return replace(merged, loser=None, lost=None)
+    return replace(merged, note=_EPISODES)
 
 
 def _source_of(text: Record, local: Entry, remote: Entry) -> Entry:

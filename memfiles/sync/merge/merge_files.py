@@ -48,8 +48,9 @@ _CARRIED = 50  # changes without their text: more would push the other copy's ou
 
 
 class MergeResult(Struct, Generic[R_co], frozen=True):
-    """The record that includes both copies, the copy that lost lines in a conflict (whole), and a note for the log.
+    """The record that includes both copies, the copy that lost lines in a conflict, its side, and a note for the log.
 
+    The ``loser`` is whole, but for the texts that the other copy knows to be redacted.
     A merge was made here, and is to be stamped, if the record's revision is higher than that of both copies.
     ``is_news``: the mirror lacks something of the record. If not, nothing is pushed, even if the bytes differ because
     the file is declared differently here. ``forgets_remote``: the remote copy is of a forgotten entry, whose content
@@ -58,6 +59,7 @@ class MergeResult(Struct, Generic[R_co], frozen=True):
 
     record: R_co
     loser: R_co | None = None
+    lost: ConflictPolicy | None = None
     note: str | None = None
     is_news: bool = True
     forgets_remote: bool = False
@@ -197,14 +199,15 @@ def _rest_of_overlapping(
 def supersede(
     local: Record, remote: Record, *, base: Record | None, winner: ConflictPolicy, at: str
 ) -> MergeResult[Record]:
-    """Merge two diverged copies by taking the winner's whole text; the other's is in the history."""
+    """Merge two diverged copies by taking the winner's whole text; the other's is the loser, and in the history."""
     copies = _cleaned(local, remote, base=base, at=at)
     local, remote = copies.local, copies.remote
     content, changes = local.content, _replayed(copies)
     if winner == "remote":
         changes.append(splice_change(local.content, remote.content, copies.change))
         content = remote.content
-    return MergeResult(copies.finished(changes or [copies.change], content, onto=remote))
+    merged = copies.finished(changes or [copies.change], content, onto=remote)
+    return MergeResult(merged, remote, "remote") if winner == "local" else MergeResult(merged, local, "local")
 
 
 def _replayed(copies: _Copies) -> list[Change]:
@@ -233,16 +236,17 @@ def _diverged(copies: _Copies, *, on_conflict: ConflictPolicy) -> MergeResult[Re
     if ours.is_clean:
         return MergeResult(copies.finished(ours.changes or [copies.change], ours.content, onto=remote))
     content, loser, winner = ours.content, remote, local
+    lost: ConflictPolicy = "remote"
     if on_conflict == "remote":
         content = remote.content if copies.merge_base is None else _rebased(copies, winner="first").content
-        loser, winner = local, remote
+        loser, winner, lost = local, remote, "local"
     if copies.merge_base is not None:  # appends changed no other line, so a conflict must not drop them
         texts = [step.text.decode() for step in copies.suffix(loser).steps if step.change.op == "append"]
         content = with_lines(content, [*chain(*map(lines_of, texts))], of=loser.content, won=winner.content)
     changes = list(ours.changes)
     if content != ours.content:
         changes.append(splice_change(ours.content, content, copies.change))
-    return MergeResult(copies.finished(changes, content, onto=remote), loser=loser)
+    return MergeResult(copies.finished(changes, content, onto=remote), loser, lost)
 
 
 def _rebased(copies: _Copies, *, winner: Side) -> Rebased:

@@ -11,9 +11,10 @@ from memfiles.records.entry import Entry, Retired
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
 from memfiles.records.marks import EntryRecord, Mark, buries, vacated
-from memfiles.records.record import successor
+from memfiles.records.record import Stamp, successor
 from memfiles.sync.merge.merge_entries import MarksById, merge_entries, placed
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult
+from tests.support.records import redact
 from tests.support.saved import buried, deleted, location, refaceted, resaved, saved, saved_over, tombstone
 
 HERE, THERE = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
@@ -76,6 +77,22 @@ def test_notes_are_merged_as_text() -> None:
     found = entry_of(merged(local, remote, base=shared()))
 
     assert ("ONE\ntwo\nTHREE\n", at(3), at(1)) == (found.content, found.updated_at, found.created_at)
+
+
+@pytest.mark.parametrize("on_conflict", ["local", "remote"])
+def test_a_loser_keeps_no_text_that_the_winner_redacted(on_conflict: ConflictPolicy) -> None:
+    """Neither in its content nor in its history, whichever side it is on; and the result says which side that is."""
+    start = shared("the word is hunter2\n")
+    text, _ = redact(start.text, Stamp(at(2)), text="hunter2")
+    assert text is not None
+    redacted = resaved(replace(start, text=text), "blue\n", at=at(3))
+    changed = resaved(start, "green\n", at=at(4))
+    local, remote = (redacted, changed) if on_conflict == "local" else (changed, redacted)
+    found = merged(here(local), there(remote), base=start, on_conflict=on_conflict)
+
+    assert isinstance(found.loser, Entry)
+    assert ("green\n", "remote" if on_conflict == "local" else "local") == (found.loser.content, found.lost)
+    assert b"hunter2" not in encode_entry(found.loser)
 
 
 @pytest.mark.parametrize("on_conflict", ["local", "remote"])
