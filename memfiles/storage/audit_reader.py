@@ -14,6 +14,7 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -32,7 +33,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BLOCK = 1 << 16
 _LINE_MAX = 1 << 16
 _WINDOW, _WINDOW_MAX = 1024, 4096  # lines among which a late one finds its place, at least and at most
-_LATEST = timedelta(seconds=2)  # that a line comes, unless a process was stopped
+_LATEST = timedelta(seconds=3)  # that a line comes, counted from its second, unless a process was stopped
 _EVENT = Decoder(AuditEvent)
 
 
@@ -74,25 +75,35 @@ class AuditFilter(Struct, frozen=True):
 
     def fits(self, event: AuditEvent) -> bool:
         """Whether the event, which is in the time that is asked for, fits the other fields."""
-        named = ((getattr(self, name), getattr(event, name)) for name in ("agent", "actor", "op", "outcome"))
-        is_named = all(wanted in (None, found) for wanted, found in named)
-        is_readable = self.readable is None or event.level in self.readable
-        return is_named and is_readable and self._is_user(event) and self._is_about(event)
+        return (
+            self.agent in (None, event.agent)
+            and self.actor in (None, event.actor)
+            and self.op in (None, event.op)
+            and self.outcome in (None, event.outcome)
+            and (self.readable is None or event.level in self.readable)
+            and (self.user is None or self._is_user(event))
+            and (not self.records or self._is_about(event))
+        )
 
     def _is_user(self, event: AuditEvent) -> bool:
-        return self.user is None or event.user == self.user or any(f"/{self.user}/" in it for it in _paths_of(event))
+        return event.user == self.user or any(f"/{self.user}/" in path for path in _paths_of(event))
 
     def _is_about(self, event: AuditEvent) -> bool:
-        paths = _paths_of(event) if self.records else ()
-        return not self.records or any(self._is_record(path, it, event) for path in paths for it in self.records)
+        return any(self._is_record(path, it, event) for path in _paths_of(event) for it in self.records)
 
     def _is_record(self, path: str, wanted: str, event: AuditEvent) -> bool:
         place = entry_place(path)
         if place is None or path == wanted:
             return path in (wanted, wanted + RECORD_SUFFIX)
         folder, uid = place
-        levels, runs = {*self.levels, event.level or ""}, {"", event.run or ""}
-        return uid == wanted or any(uid == entry_uid(folder, level, wanted, run) for level in levels for run in runs)
+        levels = (*self.levels, event.level or "")
+        return uid == wanted or uid in _entry_uids(folder, wanted, levels=levels, run=event.run or "")
+
+
+@lru_cache(maxsize=1024)
+def _entry_uids(folder: str, key: str, *, levels: Sequence[str], run: str) -> frozenset[str]:
+    """The uids that an entry of this key may have in a folder, in a run or in none."""
+    return frozenset(entry_uid(folder, level, key, of_run) for level in levels for of_run in ("", run))
 
 
 def _paths_of(event: AuditEvent) -> Sequence[str]:
@@ -130,7 +141,9 @@ class AuditReader(Struct):
         numbers = count(0, -1)
         for event in self._as_written():
             insort(window, (event.at, next(numbers), event))
-            while len(window) > _WINDOW and (window[-1][0] > _latest_before(event.at) or len(window) > _WINDOW_MAX):
+            while len(window) > _WINDOW and (
+                window[-1][0] > _latest_before(event.at[:19]) or len(window) > _WINDOW_MAX
+            ):
                 yield window.pop()[2]
         yield from (event for _, _, event in reversed(window))
 
@@ -154,12 +167,13 @@ class AuditReader(Struct):
             self.places.append(place)
 
 
-def _latest_before(at: str) -> str:
-    """The latest time of a line that is before one of this time in its file."""
+@lru_cache(maxsize=16)
+def _latest_before(second: str) -> str:
+    """The latest time of a line that is before one of this second in its file."""
     try:
-        return (datetime.fromisoformat(at) + _LATEST).isoformat()
+        return (datetime.fromisoformat(second) + _LATEST).isoformat()
     except (ValueError, OverflowError):  # no such day
-        return at
+        return second
 
 
 def _event_in(line: bytes | None) -> AuditEvent | None:
