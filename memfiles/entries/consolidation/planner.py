@@ -118,13 +118,13 @@ class Planning:
         if self.over:
             yield from self.merges_of_same(normalised)
         if self.over:
-            yield from self._merges(self._nearly_same(), "is repeated, in more words, by")
+            yield from self._merges(self._nearly_same(), "{} repeated, in more words, by", ("is", "are"))
         if self.over and summariser is not None:
             yield from self.folds(summariser, admit)
 
     def merges_of_same(self, text: Callable[[str], str]) -> Iterator[Step]:
         """Merges of entries of one sort whose content is the same ``text``, those worth least first."""
-        yield from self._merges(self._same(text), "says the same as")
+        yield from self._merges(self._same(text), "{} the same as", ("says", "say"))
 
     def folds(self, summariser: Summariser, admit: Admit | None = None) -> Iterator[Step]:
         """Folds of episodes that belong together; ``admit`` gives the note as it can be saved, None if it cannot."""
@@ -138,10 +138,11 @@ class Planning:
                 step = None if note is None else self._fold(members, note)
                 yield from () if step is None else (step,)
 
-    def _merges(self, groups: list[tuple[Member, list[Member]]], why: str) -> Iterator[Step]:
+    def _merges(self, groups: list[tuple[Member, list[Member]]], why: str, verbs: tuple[str, str]) -> Iterator[Step]:
+        """The merges of groups; the verb of ``why`` is that for one entry or that for several."""
         for survivor, retired in sorted(groups, key=lambda group: value(group[1][0].summary)):
             if self._helps(retired):
-                yield self._merge(survivor, retired, why)
+                yield self._merge(survivor, retired, why.format(verbs[len(retired) > 1]))
 
     def _merge(self, survivor: Member, retired: list[Member], why: str) -> Step:
         uids = [survivor.entry.uid, *(member.entry.uid for member in retired)]
