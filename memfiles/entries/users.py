@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -55,6 +55,8 @@ from memfiles.storage.events import AuditEvent, AuditLog, Progress, reported
 from memfiles.storage.fork_safety import collector_paused
 from memfiles.storage.store import sweep, with_files
 
+UserOrder = Literal["name", "updated", "share"]
+USER_ORDERS: tuple[UserOrder, ...] = get_args(UserOrder)
 _OWNER = "@users"  # no agent can have this name: no session sees the tombstone of a user
 
 
@@ -132,17 +134,18 @@ class Users:
         *,
         user: str | None = None,
         level: str | None = None,
-        order: Literal["name", "updated"] = "name",
+        order: UserOrder = "name",
         limit: int | None = None,
         skip: int = 0,
     ) -> Sequence[UserSummary]:
-        """The users of whom something is kept, also for others: by name or, ``updated``, the last changed first.
+        """The users of whom something is kept, also for others, by ``order``.
 
-        ``user`` is one of them; ``level`` leaves out what is above it. ``limit`` is the most after the first ``skip``;
-        in the order ``updated`` it reads a record for each user that it returns, else for each that there is.
+        That is their ``name``; ``updated``, the last changed first; or ``share``, the fullest budget first. ``user`` is
+        one of them; ``level`` leaves out what is above it. ``limit`` is the most after the first ``skip``. The order
+        ``name`` reads a record for each user that there is, the others for each that they return.
         """
-        if order not in ("name", "updated"):
-            raise InvalidArgument("order must be name or updated")
+        if order not in USER_ORDERS:
+            raise InvalidArgument(f"order must be one of {', '.join(USER_ORDERS)}")
         check_whole(skip, what="skip", least=0)
         end = None if limit is None else skip + check_whole(limit, what="limit", least=1)
         readable = None if level is None else self._db.rules.levels.readable(session=level)
@@ -156,6 +159,8 @@ class Users:
         if order == "name":
             return sorted(self._summaries(found.values()), key=attrgetter("user"))[skip:end]
         latest = sorted(found.values(), key=lambda held: max(it.updated_at for it in held), reverse=True)
+        if order == "share":
+            latest.sort(key=partial(_share, budget=self._db.rules.budget), reverse=True)
         return [*self._summaries(latest[skip:end])]
 
     def _summaries(self, found: Iterable[Sequence[database.UserTally]]) -> Iterator[UserSummary]:
@@ -310,9 +315,6 @@ def _exported(held: Sequence[Entry]) -> bytes:
 def _summary(known: Sequence[tuple[Entry, database.UserTally]], budget: Budget) -> UserSummary:
     entries, tallies = [entry for entry, _ in known], [tally for _, tally in known]
     agents = {entry.agent if entry.user else entry.provenance.agent or entry.agent for entry in entries}
-    own = [tally for entry, tally in known if entry.user and entry.agent != FILES]
-    limits = [(it.entries, budget.max_entries) for it in own] + [(it.size_bytes, budget.max_bytes) for it in own]
-    shares = [used / most for used, most in limits if most]
     files = sum(tally.entries for entry, tally in known if entry.agent == FILES)
     return UserSummary(
         entries[0].user or entries[0].provenance.user or "",
@@ -321,8 +323,15 @@ def _summary(known: Sequence[tuple[Entry, database.UserTally]], budget: Budget) 
         sum(tally.size_bytes for tally in tallies),
         max(tally.updated_at for tally in tallies),
         files,
-        round(max(shares, default=0.0), 4),
+        round(_share(tallies, budget), 4),
     )
+
+
+def _share(tallies: Sequence[database.UserTally], budget: Budget) -> float:
+    """How much of a budget the entries of a user's own use where that is most."""
+    own = [tally for tally in tallies if not tally.user and not tally.scope.startswith(f"{FILES}/")]
+    limits = [(it.entries, budget.max_entries) for it in own] + [(it.size_bytes, budget.max_bytes) for it in own]
+    return max((used / most for used, most in limits if most), default=0.0)
 
 
 def _forgotten(entries: Sequence[Entry], *, dry_run: bool = False) -> Forgotten:

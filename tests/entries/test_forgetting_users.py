@@ -367,8 +367,8 @@ def test_an_export_of_a_user_can_be_imported(tmp_path: Path) -> None:
         assert [] == seen(memory, "bob")
 
 
-def test_the_list_by_the_last_change(tmp_path: Path) -> None:
-    """In portions, the latest first; one user is found by the name; the share is that of the fullest budget."""
+def test_the_orders_of_the_list(tmp_path: Path) -> None:
+    """In portions, the latest or the fullest budget first; one user is found by the name."""
     with opened(tmp_path, WORKFLOW) as memory:
         for number, user in enumerate(("ada", "bob", "eve", "ada")):
             memory.entries.save(memory.session("support", user=user), f"k{number}", "text")
@@ -381,6 +381,9 @@ def test_the_list_by_the_last_change(tmp_path: Path) -> None:
         assert ["eve"] == [each.user for each in memory.users.list(user="eve")]
         assert [] == memory.users.list(user="ev")
         assert [0.6667, 0.3333, 0.3333] == [each.share for each in latest]
+        memory.entries.save(memory.session("support", user="bob"), "one", "text")
+        memory.entries.save(memory.session("support", user="bob"), "two", "text")
+        assert ["bob", "ada"] == [each.user for each in memory.users.list(order="share", limit=2)]
         for wrong in ({"order": "size"}, {"limit": 0}, {"skip": -1}, {"user": ""}, {"level": "NONE"}):
             with pytest.raises(InvalidArgument):
                 memory.users.list(**wrong)

@@ -183,11 +183,17 @@ def users_command() -> None:
 
 
 @command("list", "memfiles users list --json", "memfiles users list --order updated -n 20", of=users_command)
-@click.option("--order", type=click.Choice(("name", "updated")), default="name", help="By name, or the latest first.")
+@click.option(
+    "--order", type=click.Choice(("name", "updated", "share")), default="name", show_default=True,
+    help="Order: by name, the last changed first, or the fullest budget first.",
+)  # fmt: skip
 @_UP_TO
 @click.option("-n", "--max-count", "limit", type=click.IntRange(min=1), help="Maximum number of users.  [default: all]")
 def list_command(**asked: Any) -> None:
-    """List the users of whom something is kept, by name."""
+    """List the users of whom something is kept.
+
+    USED is how much of a budget is used where it is used most.
+    """
     with look(opening.load_workflow(), warn=output.warn) as memory:
         found = memory.users.list(**asked)
     if output.as_json({"users": [each.to_dict() for each in found]}):
@@ -195,8 +201,12 @@ def list_command(**asked: Any) -> None:
     if not found:
         output.note("nothing is kept for any user")
         return
-    rows = ((it.user, str(it.entries), str(it.size_bytes), it.updated_at, ", ".join(it.agents)) for it in found)
-    output.table(("USER", "ENTRIES", "BYTES", "LAST CHANGE", "AGENTS"), rows)
+    rows = (
+        (it.user, it.entries, it.size_bytes, output.percent(it.share), it.updated_at, ", ".join(it.agents))
+        for it in found
+    )
+    headers = ("USER", "ENTRIES", "BYTES", "USED", "LAST CHANGE", "AGENTS")
+    output.table(headers, rows, numeric=("ENTRIES", "BYTES", "USED"))
 
 
 @command("tombstones", "memfiles users tombstones ada", of=users_command)
