@@ -167,29 +167,36 @@ def stats(
 def _attention(
     files: Sequence[FileCard], report: RestoreReport, entries: Sequence[EntryStats], sync: SyncStatus, quarantined: int
 ) -> Iterator[Attention]:
-    broken = {it.uid: it for it in report.files if it.status in ("quarantined", "provisional")}
+    quarantined_files = {it.uid: it for it in report.files if it.status == "quarantined"}
     for card in files:
         share = share_of(card.max_size_bytes, used=card.size_bytes)
         if share >= WARN_SHARE:
             size = f"{card.size_bytes} of {card.max_size_bytes} bytes are used"
             yield Attention("bad" if share >= 1 else "warn", "file", card.name, f"{size}: shorten it, or raise its cap")
-        if (row := broken.get(card.uid)) is not None:
-            yield Attention("warn", "file", card.name, f"it was {row.status} at the start: {row.detail}")
+        if (row := quarantined_files.get(card.uid)) is not None:
+            yield Attention("warn", "file", card.name, f"it was quarantined at the start: {row.detail}")
+        if card.provisional:
+            why = "it was made from its declaration, as the mirror has not answered yet"
+            yield Attention("warn", "file", card.name, f"{why}; it is merged with the mirror's copy once it does")
     for it in entries:
         if it.share >= WARN_SHARE:
             used = f"at level {it.level} {it.share:.0%} of a budget is used"
             yield Attention("warn", "entries", it.agent, f"{used}: consolidate, or entries will be evicted")
     if sync.last_error:
-        pending = f"{sync.pending} changes wait, the oldest for {sync.lag_seconds:.0f} s"
+        pending = f"{_changes(sync.pending)} waiting, the oldest for {sync.lag_seconds:.0f} s"
         yield Attention("bad", "mirror", sync.mirror or "", f"{sync.last_error}; {pending}")
     if sync.refused:
-        yield Attention(
-            "bad", "mirror", sync.mirror or "", f"{len(sync.refused)} objects do not verify and are not used"
-        )
+        why = f"objects that do not verify and are not used: {len(sync.refused)}"
+        yield Attention("bad", "mirror", sync.mirror or "", why)
     if sync.conflicts:
-        yield Attention("bad", "conflicts", "", f"{len(sync.conflicts)} changes could not be merged: settle them")
+        yield Attention("bad", "conflicts", "", f"{_changes(len(sync.conflicts))} could not be merged: settle it")
     if quarantined:
-        yield Attention("warn", "quarantine", "", f"{quarantined} records could not be read; see memfiles doctor")
+        records = "1 record" if quarantined == 1 else f"{quarantined} records"
+        yield Attention("warn", "quarantine", "", f"{records} could not be read; see memfiles doctor")
+
+
+def _changes(number: int) -> str:
+    return "1 change" if number == 1 else f"{number} changes"
 
 
 def _readable(workflow: Workflow, level: str | None) -> Sequence[str] | None:
