@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from memfiles.entries.log import EntryLog
 from memfiles.entries.results import Found, Results
 from memfiles.errors import RevisionUnknown
 from memfiles.inspector.desk import Lens, acting
@@ -69,12 +68,17 @@ def entry(view: PageView) -> Response:
     """One entry: what it says, why it is in the prompt or not, and its life."""
     desk, lens, key = view.desk, view.desk.lens(view.asked), view.asked.get("key", "")
     to = view.number("to")
-    diff, base = "", view.number("from")
+    diff, base, problem = "", view.number("from"), None
     with desk.session(lens) as session:
         log = desk.memory.entries.log(session, key)
         explained = desk.memory.entries.explain(session, key)
-        if to is not None:
-            diff, base = _diff(view, session, log, base=base, to=to)
+        if to is not None and base is None:
+            base = max((it.revision for it in log.changes if it.revision and it.revision < to), default=None)
+        if to is not None and base is not None:
+            try:
+                diff = desk.memory.entries.diff(session, key, base, to)
+            except RevisionUnknown as error:
+                problem = str(error)
     return view.render(
         "entry.html",
         lens=lens,
@@ -86,6 +90,7 @@ def entry(view: PageView) -> Response:
         base=base,
         to=to,
         diff=diff,
+        problem=problem,
         url=view.url(ONE, **lens.fields, key=key),
     )
 
@@ -168,18 +173,6 @@ def _acted(view: PageView, change: Callable[[Session, str], str]) -> Response:
 
 def _matches(results: Results) -> list[EntryLine]:
     return [EntryLine(it.found, it.snippet, it.legs, it.score) for it in results.matches]
-
-
-def _diff(view: PageView, session: Session, log: EntryLog, *, base: int | None, to: int) -> tuple[str, int | None]:
-    """The difference that a revision made, or that between two."""
-    if base is None:
-        base = max((it.revision for it in log.changes if it.revision and it.revision < to), default=None)
-    if base is None:
-        return "", None
-    try:
-        return view.desk.memory.entries.diff(session, log.found.key, base, to), base
-    except RevisionUnknown:
-        return "", None
 
 
 ROUTES: tuple[Route, ...] = (

@@ -6,10 +6,10 @@ from typing import Any
 
 from starlette.responses import Response
 
+from memfiles.entries.log import MAX_GONE
 from memfiles.errors import InvalidArgument
-from memfiles.inspector.view import PageView, Route
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route
 
-GONE_MAX = 200
 SELECTORS = ("key", "tag", "kind", "category", "id")
 PROVENANCE = ("run", "channel", "thread", "actor", "source")
 SHARE = 80  # percent
@@ -17,11 +17,20 @@ SHARE = 80  # percent
 
 def gone(view: PageView) -> Response:
     """What was deleted and can be restored, and what is left of what was forgotten."""
-    lens = view.desk.lens(view.asked)
+    lens, (page, begin) = view.desk.lens(view.asked), view.page()
+    most = min(begin + PAGE_ROWS, MAX_GONE)
     with view.desk.session(lens) as session:
-        deleted = view.desk.memory.entries.deleted(session, limit=GONE_MAX)
-        tombstones = view.desk.memory.entries.tombstones(session, limit=GONE_MAX)
-    return view.render("gone.html", lens=lens, deleted=deleted, tombstones=tombstones)
+        deleted = view.desk.memory.entries.deleted(session, limit=most)
+        tombstones = view.desk.memory.entries.tombstones(session, limit=most)
+    is_more = (deleted.more or tombstones.more) and most < MAX_GONE
+    return view.render(
+        "gone.html",
+        lens=lens,
+        deleted=deleted.entries[begin:],
+        tombstones=tombstones.tombstones[begin:],
+        later=view.url("/entries/gone", **lens.fields, page=page + 1) if is_more else None,
+        earlier=view.url("/entries/gone", **lens.fields, page=page - 1) if page > 1 else None,
+    )
 
 
 def forget_page(view: PageView) -> Response:
@@ -46,7 +55,7 @@ def forget(view: PageView) -> Response:
             counted = view.desk.memory.entries.forget(session, **chosen, dry_run=True).count
             if counted != view.number("count"):
                 raise InvalidArgument(f"there are {counted} by now: look at them again; nothing was forgotten")
-            if view.form.get("typed", "").strip() != f"forget {counted}":
+            if not view.typed(f"forget {counted}"):
                 raise InvalidArgument(f"type forget {counted} to confirm; nothing was forgotten")
             found = view.desk.memory.entries.forget(session, **chosen, why=view.form.get("why", ""))
         return f"Forgotten for good: {found.count}."
@@ -64,7 +73,7 @@ def plan_page(view: PageView) -> Response:
                 raise InvalidArgument("the share must be from 1 to 100 percent")
             plan = desk.memory.entries.plan(session, share=share / 100)
             view.shelf.keep(view.shelf.plans, plan.id, plan)
-        hidden = desk.memory.entries.deleted(session, limit=GONE_MAX).entries
+        hidden = desk.memory.entries.deleted(session, limit=MAX_GONE).entries
     applied = dict.fromkeys(it.cause for it in hidden if it.cause.startswith("plan-"))
     return view.render("plan.html", lens=lens, share=share, plan=plan, applied=list(applied), hidden=hidden)
 

@@ -8,15 +8,17 @@ from typing import Any
 from starlette.responses import Response
 
 from memfiles.errors import InvalidArgument, RevisionUnknown
-from memfiles.inspector.view import PageView, Route
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route
 from memfiles.records.file_changes import Receipt, share_of
+from memfiles.records.keys import is_file_path, uid_of
+from memfiles.sync.conflicts import Conflict
 
 CONFLICTS = "/conflicts"
 
 
 def file_page(view: PageView) -> Response:
     """The content, the history, and the difference between two revisions."""
-    desk, uid, user = view.desk, view.path["uid"], view.chosen("user") or ""
+    desk, uid, user = view.desk, view.path["uid"], view.user or ""
     record = desk.file(uid, user)
     to = view.number("to")
     base = view.number("from", to - 1 if to is not None else None)
@@ -36,9 +38,21 @@ def file_page(view: PageView) -> Response:
         to=to,
         diff=diff,
         problem=problem,
-        conflicts=[it for it in desk.conflicts() if it.name == record.name],
+        conflicts=[it for it in desk.conflicts() if is_file_path(it.record) and _is_of(it, uid, user)],
         url=view.url(f"/files/{uid}", user=user),
     )
+
+
+def _is_of(conflict: Conflict, uid: str, user: str) -> bool:
+    """Whether a conflict is that of the file, or of the file of this user."""
+    return uid in (uid_of(conflict.record), conflict.name) and conflict.user == user
+
+
+def download(view: PageView) -> Response:
+    """The content as a file."""
+    record = view.desk.file(view.path["uid"], view.user or "")
+    headers = {"Content-Disposition": f'attachment; filename="{record.name}.md"'}
+    return Response(record.content, media_type="text/markdown; charset=utf-8", headers=headers)
 
 
 def edit(view: PageView) -> Response:
@@ -67,11 +81,12 @@ def undo(view: PageView) -> Response:
 
 def redact(view: PageView) -> Response:
     """Remove a text from the content and everything kept of it, once the name of the file was typed."""
-    desk, uid, user = view.desk, view.path["uid"], view.chosen("user")
+    desk, uid, user = view.desk, view.path["uid"], view.user
 
     def done() -> str:
         record = desk.file(uid, user or "")
-        _check_typed(view, record.name)
+        if not view.typed(record.name):
+            raise InvalidArgument(f"type {record.name} to confirm; nothing was changed")
         found = desk.memory.manager.redact(uid, view.form.get("text", ""), by=desk.by, user=user)
         return f"Removed from the content and the history, as revision {found.receipt.revision}."
 
@@ -80,9 +95,14 @@ def redact(view: PageView) -> Response:
 
 def conflicts(view: PageView) -> Response:
     """What could not be merged, the newest first; the chosen one next to its record."""
-    found = view.desk.conflicts()
-    chosen = next((it for it in found if it.path == view.chosen("path")), None)
-    return view.render("conflicts.html", conflicts=found, chosen=chosen)
+    found, (page, begin) = view.desk.conflicts(), view.page()
+    return view.render(
+        "conflicts.html",
+        conflicts=found[begin : begin + PAGE_ROWS],
+        chosen=next((it for it in found if it.path == view.chosen("path")), None),
+        later=view.url(CONFLICTS, page=page + 1) if len(found) > begin + PAGE_ROWS else None,
+        earlier=view.url(CONFLICTS, page=page - 1) if page > 1 else None,
+    )
 
 
 def resolve(view: PageView) -> Response:
@@ -102,7 +122,7 @@ def resolve(view: PageView) -> Response:
 
 def _changed(view: PageView, change: Callable[[str, dict[str, Any]], Receipt]) -> Response:
     """A change of the file in the path, by the operator, over the revision that the page showed."""
-    uid, user = view.path["uid"], view.chosen("user")
+    uid, user = view.path["uid"], view.user
     given = {"by": view.desk.by, "expected_revision": view.number("revision"), "user": user}
 
     def done() -> str:
@@ -114,13 +134,9 @@ def _changed(view: PageView, change: Callable[[str, dict[str, Any]], Receipt]) -
     return view.act(done, then=view.url(f"/files/{uid}", user=user), page=file_page)
 
 
-def _check_typed(view: PageView, wanted: str) -> None:
-    if view.form.get("typed", "").strip() != wanted:
-        raise InvalidArgument(f"type {wanted} to confirm; nothing was changed")
-
-
 ROUTES: tuple[Route, ...] = (
     ("GET", "/files/{uid}", file_page),
+    ("GET", "/files/{uid}/content", download),
     ("POST", "/files/{uid}/edit", edit),
     ("POST", "/files/{uid}/append", append),
     ("POST", "/files/{uid}/undo", undo),

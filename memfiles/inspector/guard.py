@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, parse_qsl
 
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HOST = "127.0.0.1"
@@ -37,6 +37,15 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 _UNKNOWN = "This page is for the person who started it: open the link that `memfiles ui` printed. It works once.\n"
+
+# A redirect would be part of the request that another site makes if the link is opened from a terminal in a browser:
+# the cookie would not be sent with it. What a page of ours opens is our own request.
+_ENTERED = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>memfiles</title>
+<link rel="icon" href="{root}/static/icon.svg">
+<meta http-equiv="refresh" content="0; url={root}/"></head>
+<body><p><a href="{root}/">Open the inspector</a></p></body></html>
+"""
 
 
 class Guard:
@@ -96,7 +105,7 @@ class Guard:
             if self._token is None or scope["method"] != "GET" or not hmac.compare_digest(sent, self._token.encode()):
                 return _refused(401, _UNKNOWN.rstrip("\n"))
             self._token = None
-        answer = RedirectResponse(f"{self.root}/", 303)
+        answer = HTMLResponse(_ENTERED.format(root=self.root))
         answer.set_cookie(self._cookie, self._key, path=self.root, httponly=True, samesite="strict")
         return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,15 +12,17 @@ from typing import Any
 from starlette.responses import Response
 
 from memfiles.entries.transfer.exchange import ExportFormat
+from memfiles.entries.users import UserOrder
 from memfiles.errors import EntryNotFound, InvalidArgument, MemfilesError
-from memfiles.inspector.view import PAGE_ROWS, PageView, Route
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route, counted
 from memfiles.records.keys import entry_place, uid_of
+from memfiles.storage.audit_reader import AuditTrail
 from memfiles.storage.events import OUTCOMES, AuditEvent
+from memfiles.tools.oversight import AUDITED_MAX
 
 USER = "/users/one"
 FILTERS = ("since", "until", "agent", "user", "actor", "op", "record", "outcome")
 AUDIT_ROWS = 100
-PROOF_ROWS = 20
 EXPORTS: dict[str, tuple[str, ExportFormat, str, str]] = {
     "zip": ("Zip of Markdown files", "zip", ".zip", "application/zip"),
     "jsonl": ("JSON Lines", "jsonl", ".jsonl", "application/x-ndjson"),
@@ -29,59 +32,57 @@ EXPORTS: dict[str, tuple[str, ExportFormat, str, str]] = {
 
 
 def users(view: PageView) -> Response:
-    """Who is there, the last changed first, and how much is kept of each."""
-    desk, page, name = view.desk, view.number("page", 1) or 1, view.chosen("user")
-    begin = (page - 1) * PAGE_ROWS
-    found = desk.memory.users.list(user=name, level=desk.ceiling, order="updated", limit=PAGE_ROWS + 1, skip=begin)
-    forgotten = desk.memory.users.tombstones(limit=PAGE_ROWS)
+    """Who is there, the last changed or the fullest budget first, and how much is kept of each."""
+    desk, (page, begin) = view.desk, view.page()
+    order: UserOrder = "share" if view.chosen("order") == "share" else "updated"
+    rows = min(view.number("rows") or PAGE_ROWS, PAGE_ROWS)
+    found = desk.memory.users.list(level=desk.ceiling, order=order, limit=rows + 1, skip=begin)
+    forgotten = desk.memory.users.tombstones(limit=PAGE_ROWS + 1)
     return view.render(
         "users.html",
-        users=found[:PAGE_ROWS],
-        more=len(found) > PAGE_ROWS,
-        page=page,
-        begin=begin,
-        name=name or "",
-        forgotten=forgotten,
+        users=found[:rows],
+        order=order,
+        later=view.url("/users", order=order, page=page + 1) if len(found) > rows else None,
+        earlier=view.url("/users", order=order, page=page - 1) if page > 1 else None,
+        forgotten=forgotten[:PAGE_ROWS],
+        more_forgotten=len(forgotten) > PAGE_ROWS,
     )
 
 
 def user_page(view: PageView) -> Response:
     """One user: what is kept, what a forget would take, and the proof that it was done."""
-    desk, name = view.desk, view.asked.get("user", "")
+    desk, name = view.desk, view.user or ""
     kept = desk.memory.users.list(user=name, level=desk.ceiling)
-    events = desk.memory.audit(user=name, level=desk.ceiling, limit=PROOF_ROWS).events
     return view.render(
         "user.html",
         name=name,
         kept=kept[0] if kept else None,
         counted=desk.memory.users.forget(name, dry_run=True) if desk.ceiling is None else None,
         tombstones=desk.memory.users.tombstones(name),
-        events=events,
         per_user=[file for file in desk.files() if file.per is not None],
-        named=named(view),
     )
 
 
 def forget_user(view: PageView) -> Response:
     """Forget a user for good, once the name was typed."""
-    name, memory = view.form.get("user", ""), view.desk.memory
+    name, memory = view.user or "", view.desk.memory
 
     def done() -> str:
         view.desk.check_all_levels()
-        if view.form.get("typed", "").strip() != name.strip():
+        if not view.typed(name):
             raise InvalidArgument(f"type the name of the user, {name}, to confirm; nothing was forgotten")
-        counted = memory.users.forget(name, dry_run=True).count
-        if counted != view.number("count"):
-            raise InvalidArgument(f"there are {counted} records by now: look at them again; nothing was forgotten")
+        count = memory.users.forget(name, dry_run=True).count
+        if count != view.number("count"):
+            raise InvalidArgument(f"there are {count} records by now: look at them again; nothing was forgotten")
         found = memory.users.forget(name, why=view.form.get("why", ""), actor=view.desk.operator)
-        return f"Forgotten for good: {found.count} records of this user. The tombstone below proves it."
+        return f"Forgotten for good: {counted(found.count, 'record')} of this user. The tombstone below proves it."
 
     return view.act(done, then=view.url(USER, user=name), page=user_page)
 
 
 def export_user(view: PageView) -> Response:
     """All that is kept of a user, as an archive."""
-    name, desk = view.form.get("user", ""), view.desk
+    name, desk = view.user or "", view.desk
 
     def written(path: Path) -> None:
         desk.check_all_levels()
@@ -93,17 +94,31 @@ def export_user(view: PageView) -> Response:
 
 def audit(view: PageView) -> Response:
     """Who did what to which record, newest first."""
-    desk, asked = view.desk, {name: view.chosen(name) for name in FILTERS}
+    desk, asked = view.desk, {name: view.chosen(name) for name in FILTERS} | {"user": view.user}
+    rows = min(view.number("rows") or AUDIT_ROWS, AUDIT_ROWS)
+    skip = min(view.number("skip") or 0, AUDITED_MAX - AUDIT_ROWS)
+    trail = AuditTrail(())
     try:
-        trail = desk.memory.audit(**asked, level=desk.ceiling, limit=AUDIT_ROWS)
+        trail = desk.memory.audit(**asked, level=desk.ceiling, limit=rows + skip)
     except InvalidArgument as error:
         view.error = error
-        trail = desk.memory.audit(level=desk.ceiling, limit=1)
-    older = None
-    if trail.more and trail.events and view.error is None:
-        older = view.url("/audit", **{**asked, "until": trail.events[-1].at})
-    chosen = {name: value or "" for name, value in asked.items()}
-    return view.render("audit.html", trail=trail, asked=chosen, outcomes=OUTCOMES, older=older, named=named(view))
+    return view.render(
+        "audit.html",
+        trail=trail,
+        events=trail.events[skip:],
+        asked={name: value or "" for name, value in asked.items()},
+        outcomes=OUTCOMES,
+        older=view.url("/audit", **{**asked, **_after(trail)}) if trail.more else None,
+        named=named(view),
+    )
+
+
+def _after(trail: AuditTrail) -> dict[str, object]:
+    """Where the next page begins: after as many events of the last one's time as were shown, which may be many."""
+    last = trail.events[-1].at
+    until = datetime.fromisoformat(last) + timedelta(milliseconds=1)
+    same = sum(event.at == last for event in trail.events)
+    return {"until": until.strftime("%Y-%m-%dT%H:%M:%S.") + f"{until.microsecond // 1000:03d}Z", "skip": same}
 
 
 def export_page(view: PageView) -> Response:

@@ -39,9 +39,8 @@ class Bar(NamedTuple):
 
 def overview(view: PageView) -> Response:
     """What there is, and what a person should look at."""
-    desk, wanted, page = view.desk, view.chosen("name"), view.number("page", 1) or 1
+    desk, wanted, (page, begin) = view.desk, view.chosen("name"), view.page()
     files = [file for file in desk.files() if wanted is None or wanted.lower() in file.name.lower()]
-    begin = (page - 1) * PAGE_ROWS
     rows = [_row(view, file) for file in files[begin : begin + PAGE_ROWS]]
     found = desk.memory.stats(None, level=desk.ceiling)
     return view.render(
@@ -50,9 +49,9 @@ def overview(view: PageView) -> Response:
         sync=desk.memory.sync.status(),
         rows=rows,
         count=len(files),
-        begin=begin,
-        page=page,
-        more=begin + PAGE_ROWS < len(files),
+        later=view.url("/", name=wanted, page=page + 1) if begin + PAGE_ROWS < len(files) else None,
+        earlier=view.url("/", name=wanted, page=page - 1) if page > 1 else None,
+        provisional=sum(card.provisional for card in found.files),
         wanted=wanted or "",
     )
 
@@ -66,7 +65,7 @@ def activity(view: PageView) -> Response:
     charts = {
         "Writes": _bars([(it.at, it.writes) for it in periods]),
         "Refused": _bars([(it.at, it.refused) for it in periods]),
-        "Content, bytes": _bars(_sizes(found, periods)),
+        "Content": _bars(_sizes(found, periods)),
     }
     if any(it.reads for it in periods):
         charts["Reads"] = _bars([(it.at, it.reads) for it in periods])

@@ -7,11 +7,17 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from memfiles.inspector.view import PageView, Route
+from memfiles.inspector.operator_pages import named
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route
 from memfiles.records.graphemes import estimate_tokens
 from memfiles.records.history import diff_between
-from memfiles.storage.events import utc_now
+from memfiles.records.keys import uid_of
+from memfiles.storage.events import AuditEvent, RecordChanged, utc_now
 from memfiles.tools.dialects import DIALECTS
+from memfiles.tools.oversight import AUDITED_MAX
+from memfiles.tools.session import Session
+
+LOOKED_AT = 100  # events of an agent, of which one is not the operator's
 
 
 class Part(NamedTuple):
@@ -72,4 +78,26 @@ def _noted(view: PageView, choice: str, texts: tuple[str, ...]) -> Seen:
     return known
 
 
-ROUTES: tuple[Route, ...] = (("GET", "/prompt", prompt),)
+def changes(view: PageView) -> Response:
+    """What was changed since the agent's last call, of what it sees; apart, as much of the audit may be read for it."""
+    desk, lens = view.desk, view.desk.lens(view.asked)
+    by_agent = desk.memory.audit(agent=lens.agent, user=lens.user or None, level=desk.ceiling, limit=LOOKED_AT)
+    last = next((event for event in by_agent.events if event.actor != desk.operator), None)
+    with desk.session(lens) as session:
+        since = desk.memory.audit(since=last.at, level=desk.ceiling, limit=AUDITED_MAX) if last else by_agent
+        later = [it for it in since.events if last and it.at > last.at and _is_seen(session, it)]
+    shown, count = later[:PAGE_ROWS], len(later)
+    return view.render("changes.html", lens=lens, last=last, events=shown, count=count, named=named(view))
+
+
+def _is_seen(session: Session, event: AuditEvent) -> bool:
+    """Whether an event changed a record that the session may know of."""
+    if event.path is None or event.outcome != "ok":
+        return False
+    changed = RecordChanged(
+        uid_of(event.path) or "", "", 0, event.op, "process", path=event.path, level=event.level or ""
+    )
+    return session.may_know(changed)
+
+
+ROUTES: tuple[Route, ...] = (("GET", "/prompt", prompt), ("GET", "/prompt/changes", changes))

@@ -13,7 +13,7 @@ from jinja2 import Environment
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.routing import Route as HttpRoute
 from starlette.staticfiles import StaticFiles
@@ -80,7 +80,12 @@ class Inspector:
             ws="none",
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
-        _StreamsFirst(config, self._live).run(sockets=[self._listening])
+        self._server = _StreamsFirst(config, self._live)
+        self._server.run(sockets=[self._listening])
+
+    def end(self) -> None:
+        """Let ``serve`` return soon; any thread may ask for it."""
+        self._server.should_exit = True
 
 
 class _StreamsFirst(uvicorn.Server):
@@ -96,6 +101,7 @@ class _StreamsFirst(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._live.end()
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # a request that is cut off now is no error
         await super().shutdown(sockets)
 
 
@@ -109,9 +115,8 @@ def _site(desk: Desk, live: Live) -> Starlette:
         return live.response()
 
     async def lost(request: Request, error: Exception) -> Response:
-        return PlainTextResponse(
-            "there is no such page\n", error.status_code if isinstance(error, HTTPException) else 500
-        )
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        return PageView(request, desk, shelf, env).render("message.html", status=status)
 
     static = Mount("/{root}/static", StaticFiles(directory=STATIC))
     return Starlette(

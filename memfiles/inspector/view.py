@@ -27,7 +27,7 @@ from memfiles.records.record import Actor
 
 PAGE_ROWS = 50
 _STATUS = {2: 400, 3: 404, 4: 409, 5: 422, 6: 403, 7: 503}  # by the exit code that the command line would end with
-SHELF_MAX = 100
+SAID_MAX, LARGE_MAX = 100, 12  # how many sentences, and how many plans and prompts, are kept
 _WORD = re.compile(r"[^\W_]+")
 _DIFF = {"+": "added", "-": "removed", "@": "place"}
 _DIFF_HEAD = 2  # lines
@@ -47,12 +47,12 @@ class Shelf:
         self.prompts: dict[str, Any] = {}
         self._turn = threading.Lock()
 
-    def keep(self, on: dict[str, T], key: str, value: T) -> None:
+    def keep(self, on: dict[str, T], key: str, value: T, *, most: int = LARGE_MAX) -> None:
         """Put something on the shelf as the newest; the oldest goes if there are too many."""
         with self._turn:
             on.pop(key, None)
             on[key] = value
-            while len(on) > SHELF_MAX:
+            while len(on) > most:
                 del on[next(iter(on))]
 
 
@@ -90,6 +90,21 @@ class PageView:
         """A field of the query or form without blanks around it; None if it is empty or missing."""
         return self.asked.get(name, "").strip() or None
 
+    @property
+    def user(self) -> str | None:
+        """The user in the query or form, byte for byte; None if there is none."""
+        return self.asked.get("user") or None
+
+    def typed(self, wanted: str) -> bool:
+        """Whether the operator typed this to confirm, as it is or as it is shown."""
+        typed = self.form.get("typed", "").strip()
+        return bool(typed) and typed in (wanted.strip(), harmless(wanted).strip())
+
+    def page(self) -> tuple[int, int]:
+        """The number of the page that is asked for, from 1, and how many rows come before it."""
+        page = max(1, self.number("page", 1) or 1)
+        return page, (page - 1) * PAGE_ROWS
+
     def draft(self, name: str, default: object) -> object:
         """What the operator sent in a form that failed, so that it is not lost; else what is there."""
         return self.form.get(name, default)
@@ -118,7 +133,7 @@ class PageView:
         except MemfilesError as error:
             self.error = error
             return page(self)
-        self.shelf.keep(self.shelf.said, key := secrets.token_urlsafe(6), said)
+        self.shelf.keep(self.shelf.said, key := secrets.token_urlsafe(6), said, most=SAID_MAX)
         return RedirectResponse(f"{then}{'&' if '?' in then else '?'}{urlencode({'said': key})}", 303)
 
     def failed(self, error: MemfilesError) -> Response:
@@ -138,6 +153,7 @@ def templates() -> Environment:
     )
     made.filters.update(
         at=at,
+        counted=counted,
         tobytes=lambda text: len(text.encode()),
         diffed=diffed,
         joined=joined,
@@ -171,6 +187,11 @@ def size(count: float) -> str:
 def percent(share: float) -> str:
     """A share of 1, for a person."""
     return f"{share:.0%}" if share >= 0.01 or not share else "<1%"
+
+
+def counted(number: int, one: str, several: str | None = None) -> str:
+    """A number and its noun."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
 def joined(names: Sequence[str]) -> str:

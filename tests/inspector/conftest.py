@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
 
-from tests.inspector.inspecting import Served, Visit, chromium, filled, serving
+from tests.inspector.inspecting import Served, Visit, chromium, filled, hosting
 
 
 @pytest.fixture(scope="package")
@@ -33,23 +34,19 @@ def workflow(desk: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def visit(browser: Browser, workflow: Path) -> Iterator[Visit]:
-    """A person at an inspector on that memory; it must ask this machine alone, and complain of nothing."""
-    with serving(workflow) as served, visiting(browser, served) as visit:
+    """A person at an inspector on that memory."""
+    with hosting(workflow) as served, visiting(browser, served) as visit:
+        yield visit
+
+
+@contextmanager
+def visiting(browser: Browser, served: Served, **options: Any) -> Iterator[Visit]:
+    """A visit in a profile of its own; it must have asked this machine alone, and complained of nothing."""
+    context = browser.new_context(**options)
+    try:
+        context.set_default_timeout(15_000)
+        visit = Visit(context.new_page(), served)
         yield visit
         assert ({served.origin.partition("://")[2]}, []) == (visit.asked, visit.complaints)
-
-
-class visiting:  # noqa: N801 - a context manager
-    """A visit in a profile of its own."""
-
-    def __init__(self, browser: Browser, served: Served, **options: Any) -> None:
-        self._made: Callable[[], Any] = lambda: browser.new_context(**options)
-        self._served = served
-
-    def __enter__(self) -> Visit:
-        self._context = self._made()
-        self._context.set_default_timeout(15_000)
-        return Visit(self._context.new_page(), self._served)
-
-    def __exit__(self, *_: object) -> None:
-        self._context.close()
+    finally:
+        context.close()

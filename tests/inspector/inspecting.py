@@ -1,22 +1,27 @@
-"""A desk with some memory, the inspector on it in a process of its own, and a real Chromium to look at it."""
+"""A desk with some memory, the inspector on it, in a process of its own or in a thread, and a Chromium to see it."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import memfiles
 from memfiles import Actor
+from memfiles.inspector.server import Inspector, bind
 from tests.support.workflows import write_workflow
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -99,8 +104,16 @@ def command(workflow: Path, *args: str) -> str:
     return subprocess.run(line, check=True, capture_output=True, text=True).stdout
 
 
-class Served:
-    """A running inspector. ``link`` opens it once."""
+class Served(Protocol):
+    """A running inspector on the memory of a ``workflow``. ``link`` opens it once."""
+
+    workflow: Path
+    link: str
+    origin: str
+
+
+class OwnProcess:
+    """The inspector as ``memfiles ui`` runs it."""
 
     def __init__(self, workflow: Path, *options: str) -> None:
         self.workflow = workflow
@@ -125,9 +138,48 @@ class Served:
 
 
 @contextmanager
-def serving(workflow: Path, *options: str) -> Iterator[Served]:
+def hosting(workflow: Path, *, ceiling: str | None = None, read_only: bool = False) -> Iterator[Served]:
+    """An inspector in a thread while the block runs, which starts at once; it must have logged nothing."""
+    noted = _Noted()
+    logging.getLogger("memfiles").addHandler(noted)
+    try:
+        with memfiles.open(workflow) as memory:
+            listening = bind(0)
+            given: dict[str, Any] = {"operator": OPERATOR, "ceiling": ceiling, "read_only": read_only}
+            inspector = Inspector(memory, listening=listening, **given)
+            thread = threading.Thread(target=inspector.serve)
+            thread.start()
+            try:
+                yield _Hosted(workflow, inspector.link, inspector.link.partition("/enter")[0])
+            finally:
+                inspector.end()
+                thread.join()
+                listening.close()
+    finally:
+        logging.getLogger("memfiles").removeHandler(noted)
+    assert [] == noted.told
+
+
+@dataclass
+class _Hosted:
+    workflow: Path
+    link: str
+    origin: str
+
+
+class _Noted(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record.getMessage())
+
+
+@contextmanager
+def serving(workflow: Path, *options: str) -> Iterator[OwnProcess]:
     """An inspector while the block runs; it must end well and have complained of nothing."""
-    served = Served(workflow, *options)
+    served = OwnProcess(workflow, *options)
     try:
         yield served
     except BaseException:
@@ -161,6 +213,7 @@ class Visit:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self.asked.add(request.url.partition("://")[2].partition("/")[0]))
         page.goto(served.link)
+        page.wait_for_selector("main")  # the link leads on to the page
         self.root = page.url.rstrip("/")
 
     def go(self, path: str) -> Page:
@@ -177,6 +230,13 @@ class Visit:
         """The page, which is whole, does not show these texts."""
         shown = self.page.content()
         assert [] == [text for text in texts if text in shown]
+
+    def complains(self, *statuses: int) -> None:
+        """The browser noted that these pages came with an error status, as was asked for, and nothing else."""
+        expect(self.page.locator("main")).to_be_visible()
+        told = [re.findall(r"status of (\d+)", text) for text in self.complaints]
+        assert [[str(status)] for status in statuses] == told, self.complaints
+        self.complaints.clear()
 
     def press(self, name: str, *, within: str = "main") -> None:
         """Press the button of that name, and see the page that follows."""

@@ -11,11 +11,14 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from playwright.sync_api import expect
+
 from tests.inspector.conftest import visiting
-from tests.inspector.inspecting import SHOWN, Visit, chromium, filled, serving
+from tests.inspector.inspecting import SHOWN, Visit, chromium, filled, hosting
 from tests.support import ROOT
 
 WIDTHS = (1440, 360)
+LATE = "[hx-trigger='intersect once']"  # what is loaded once somebody looks at it
 THEMES = ("light", "dark")
 IN_README = {"overview": (1100, 720, "light"), "entry": (1100, 720, "dark"), "entries": (360, 720, "light")}
 
@@ -24,7 +27,7 @@ def main(*args: str) -> None:
     """Make the pictures."""
     with ExitStack() as opened:
         workflow = filled(Path(opened.enter_context(TemporaryDirectory())))
-        browser, served = opened.enter_context(chromium()), opened.enter_context(serving(workflow))
+        browser, served = opened.enter_context(chromium()), opened.enter_context(hosting(workflow))
         visit = opened.enter_context(visiting(browser, served))
         if args == ("--write",):
             for name, (width, height, theme) in IN_README.items():
@@ -40,8 +43,10 @@ def picture(visit: Visit, name: str, path: Path, *, width: int, theme: str, heig
     visit.page.set_viewport_size({"width": width, "height": height or 900})
     visit.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     visit.go(SHOWN[name])
-    if name == "overview":
-        visit.page.locator("#activity figure").first.wait_for()
+    for late in visit.page.locator(LATE).all():
+        late.scroll_into_view_if_needed()
+    expect(visit.page.locator(LATE)).to_have_count(0)
+    visit.page.evaluate("scrollTo(0, 0)")
     visit.page.screenshot(path=path, full_page=height is None)
 
 

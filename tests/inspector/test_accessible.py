@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.inspector.conftest import visiting
-from tests.inspector.inspecting import SHOWN, Visit, command, serving
+from tests.inspector.inspecting import SHOWN, Visit, command, hosting
 
 pytestmark = pytest.mark.slow
 _FOUND_AXE = find_spec("axe_playwright_python")
@@ -28,7 +28,7 @@ WIDER = "document.documentElement.scrollWidth - document.documentElement.clientW
 @pytest.fixture
 def looking(browser: Browser, workflow: Path) -> Iterator[Visit]:
     """A visit in which the test may add a script of its own, as the policy of the pages is not looked at."""
-    with serving(workflow) as served, visiting(browser, served, bypass_csp=True, reduced_motion="reduce") as visit:
+    with hosting(workflow) as served, visiting(browser, served, bypass_csp=True, reduced_motion="reduce") as visit:
         yield visit
 
 

@@ -11,22 +11,22 @@ from urllib.parse import urlencode
 import pytest
 
 from memfiles.inspector.guard import FORM_MAX
-from tests.inspector.inspecting import Served, filled, serving
+from tests.inspector.inspecting import OwnProcess, filled, serving
 
 
 class Asker:
     """Somebody who was let in: the cookie, the secret path and the secret of the forms."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: OwnProcess) -> None:
         self.host = served.origin.partition("://")[2]
         self.origin = served.origin
-        status, headers, _ = self.ask("GET", served.link.removeprefix(served.origin), {})
-        assert status == 303
-        self.cookie = headers["set-cookie"].partition(";")[0]
-        self.set_cookie, self.root = headers["set-cookie"], headers["location"].rstrip("/")
         self.link = served.link.removeprefix(served.origin)
-        _, self.headers, page = self.ask("GET", f"{self.root}/files/playbook", {"Cookie": self.cookie})
-        self.csrf = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
+        _, headers, page = self.ask("GET", self.link, {})
+        self.set_cookie = headers["set-cookie"]
+        self.cookie = self.set_cookie.partition(";")[0]
+        self.root = re.findall(r'href="([^"]+)/"', page)[0]
+        _, self.headers, self.page = self.ask("GET", f"{self.root}/files/playbook", {"Cookie": self.cookie})
+        self.csrf = (re.findall(r'name="csrf" value="([^"]+)"', self.page) or ["unknown"])[0]
 
     def ask(
         self, method: str, path: str, headers: dict[str, str], body: str | None = None
@@ -68,7 +68,8 @@ def test_the_link_works_once(asker: Asker) -> None:
     """Afterwards only the cookie lets anybody in; with it, the link leads to the page."""
     assert 401 == asker.ask("GET", asker.link, {})[0]
     assert 401 == asker.ask("GET", "/enter?token=", {})[0]
-    assert 303 == asker.ask("GET", asker.link, {"Cookie": asker.cookie})[0]
+    assert 401 == asker.ask("HEAD", asker.link, {})[0]
+    assert 200 == asker.ask("GET", asker.link, {"Cookie": asker.cookie})[0]
 
 
 def test_the_cookie_is_kept_from_scripts_other_sites_and_other_ports(asker: Asker) -> None:
@@ -156,17 +157,12 @@ def test_read_only_refuses_every_action(tmp_path: Path) -> None:
     from memfiles.inspector.server import PAGES
 
     with serving(filled(tmp_path), "--read-only") as served:
-        host = served.origin.partition("://")[2]
-        asker = Asker.__new__(Asker)
-        asker.host, asker.origin = host, served.origin
-        _, headers, _ = asker.ask("GET", served.link.removeprefix(served.origin), {})
-        asker.cookie, asker.root = headers["set-cookie"].partition(";")[0], headers["location"].rstrip("/")
-        page = asker.ask("GET", f"{asker.root}/files/playbook", {"Cookie": asker.cookie})[2]
+        asker = Asker(served)
         before = {path.name: path.read_bytes() for path in (tmp_path / ".memory").glob("*.json")}
         actions = [path.replace("{uid}", "playbook") for method, path, _ in PAGES if method == "POST"]
         answers = [asker.answer(path, {"csrf": "unknown", "text": "x"}) for path in actions]
 
-    assert "csrf" not in page
+    assert "csrf" not in asker.page
     assert len(actions) > 10
     assert {(403, "nothing was changed: the inspector was started with --read-only\n")} == set(answers)
     assert before == {path.name: path.read_bytes() for path in (tmp_path / ".memory").glob("*.json")}
