@@ -20,7 +20,7 @@ from memfiles.records.keys import FILES
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Progress, utc_now
-from memfiles.storage.store import real_directory
+from memfiles.storage.home import MemoryHome, has_record, home_of, real_home
 from memfiles.sync.status import NullSync, conflicts_in, settings_of, status_on_disk
 from memfiles.workflow.fields import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
@@ -66,26 +66,28 @@ def open(
     workflow = load(path) if mirror is None else Workflow.load(path)
     counted = _counted(open_mirror_of(workflow, given=mirror, notes_refusals=True), progress)
     settings, declared = settings_of(workflow.memory.mirror), workflow.memory.mirror
-    directory, identity = real_directory(workflow.directory), declared.identity if declared else settings.url
+    home = real_home(workflow.place, cache=workflow.cache)
+    identity = declared.identity if declared else settings.url
     ledger: Ledger | None = None
     if counted is not None:
         from memfiles.sync.ledger import Ledger  # late: only workflows with a mirror need it
 
-        ledger = Ledger(directory, mirror=identity, keys=keeper_of(workflow).ids)
+        ledger = Ledger(home, mirror=identity, keys=keeper_of(workflow).ids)
     with ExitStack() as cleanup:  # closes in reverse what was opened, if a later step fails
-        log = AuditLog(directory, reads=workflow.memory.audit.reads)
+        cleanup.enter_context(home.held())
+        log = AuditLog(home, reads=workflow.memory.audit.reads)
         cleanup.callback(log.close)
-        manager = _make_manager(workflow, mirror=counted, ledger=ledger)
+        manager = _make_manager(workflow, home, mirror=counted, ledger=ledger)
         cleanup.callback(manager.close)
         report = manager.restore(workflow)
         manager.subscribe(log.record_change)
         replica = manager.replica if counted is not None else None
         given = partial(assembled, embedder=embedder, summariser=summariser, audit=log, origin=manager.origin)
-        assemble = partial(given, workflow, manager.store, manager.subscribers)
+        assemble = partial(given, workflow, manager.records, manager.subscribers)
         entries = lazy_entries(workflow, assemble, replica=replica)
         cleanup.callback(entries.close)
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
-        kept = partial(conflicts_in, directory, rewrite=partial(_rewrite, manager, entries), audit=log)
+        kept = partial(conflicts_in, home, rewrite=partial(_rewrite, manager, entries), audit=log)
         sync: Sync | NullSync = NullSync(kept=kept)
         if counted is not None and ledger is not None and replica is not None:
             from memfiles.sync.engine import Sync  # late: only workflows with a mirror need it
@@ -96,12 +98,10 @@ def open(
             sync.start(hydrated=manager.take_hydrated())
             entries.when_opened(lambda _: sync.entries_opened())  # those opened later are fetched at their opening
         if watch:
-            from memfiles.storage.watcher import Watcher  # late: only who watches needs it
+            from memfiles.storage.watcher import watch as follow  # late: only who watches needs it
 
-            cleanup.callback(Watcher(manager.watched).close)
-            if entries.are_needed:
-                cleanup.callback(Watcher(entries.opened().files).close)
-        cleanup.callback(sweep := partial(_sweep, workflow, entries))  # before the last push
+            follow(manager.records, manager.watched, entries.opened().files if entries.are_needed else None, cleanup)
+        cleanup.callback(sweep := partial(_sweep, workflow, home, entries))  # before the last push
         sweep()
         return Memory(
             workflow, manager=manager, report=report, sync=sync, entries=entries, audit=log, cleanup=cleanup.pop_all()
@@ -123,21 +123,24 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
     recovered first; ``warn`` is called if the disk refuses that. Entries and files of users open at their first use,
     which updates the derived index. The report asks the mirror for missing files with ``ask_mirror``.
     """
-    manager = _make_manager(workflow, mirror=open_mirror_of(workflow) if ask_mirror else None, ledger=None)
-    try:
-        manager.recover()
-    except StorageFailed as error:
-        warn(f"changes of a process that died could not be recovered: {error}")
-    report = manager.plan(workflow)
-    cleanup = ExitStack()
-    store = cleanup.enter_context(ExitStack())  # closed after the entries
-    log = AuditLog(workflow.directory, reads=workflow.memory.audit.reads)
-    cleanup.callback(log.close)
-    entries = LazyEntries(workflow, partial(opened_to_read, workflow, store, log), may_change=False)
-    cleanup.callback(entries.close)
-    manager.with_users(workflow.memory.files, lambda: entries.opened().users)
-    sync = NullSync(partial(status_on_disk, workflow), kept=partial(conflicts_in, workflow.directory))
-    return Memory(workflow, manager=manager, report=report, sync=sync, entries=entries, audit=log, cleanup=cleanup)
+    home = real_home(workflow.place, cache=workflow.cache)
+    manager = _make_manager(workflow, home, mirror=open_mirror_of(workflow) if ask_mirror else None, ledger=None)
+    with ExitStack() as cleanup:
+        cleanup.enter_context(home.held())
+        try:
+            manager.recover()
+        except StorageFailed as error:
+            warn(f"changes of a process that died could not be recovered: {error}")
+        report = manager.plan(workflow)
+        store = cleanup.enter_context(ExitStack())  # closed after the entries
+        log = AuditLog(home, reads=workflow.memory.audit.reads)
+        cleanup.callback(log.close)
+        entries = LazyEntries(workflow, partial(opened_to_read, workflow, home, store, log), may_change=False)
+        cleanup.callback(entries.close)
+        manager.with_users(workflow.memory.files, lambda: entries.opened().users)
+        sync = NullSync(partial(status_on_disk, workflow), kept=partial(conflicts_in, home))
+        parts: dict[str, Any] = {"manager": manager, "sync": sync, "entries": entries, "audit": log}
+        return Memory(workflow, report=report, cleanup=cleanup.pop_all(), **parts)
 
 
 def open_mirror_of(workflow: Workflow, *, given: Mirror | None = None, notes_refusals: bool = False) -> Mirror | None:
@@ -157,7 +160,7 @@ def open_mirror_of(workflow: Workflow, *, given: Mirror | None = None, notes_ref
     except InvalidArgument as error:
         raise WorkflowError(f"memory.mirror.url: {error}") from error
     mirror = guarded(inner, key=key, encrypt=encrypt)
-    return NotedMirror(mirror, real_directory(workflow.directory)) if notes_refusals else mirror
+    return NotedMirror(mirror, real_home(workflow.place).notes) if notes_refusals else mirror
 
 
 def keeper_of(workflow: Workflow) -> Keeper:
@@ -166,7 +169,8 @@ def keeper_of(workflow: Workflow) -> Keeper:
 
     spec = workflow.memory.mirror
     url, key, encrypt = (spec.url, spec.key, spec.encrypt) if spec else ("", None, False)
-    return Keeper(partial(mirror_at, url), workflow.directory, url=url, key=key, encrypt=encrypt)
+    home = home_of(workflow.place)
+    return Keeper(partial(mirror_at, url), home.notes, partial(has_record, home), url=url, key=key, encrypt=encrypt)
 
 
 class Memory:
@@ -359,27 +363,29 @@ class Memory:
             raise InvalidArgument("this memory is closed; open it again")
 
 
-def _sweep(workflow: Workflow, entries: LazyEntries) -> None:
+def _sweep(workflow: Workflow, home: MemoryHome, entries: LazyEntries) -> None:
     """Erase some of what was kept for long enough; a failure is only logged, as the next sweep tries again."""
     from memfiles.storage.audit_reader import drop_months  # late: only a memory that may change sweeps
 
     entries.sweep()
     try:
-        drop_months(workflow.directory, now=utc_now(), after_seconds=workflow.memory.retention.audit)
+        drop_months(home, now=utc_now(), after_seconds=workflow.memory.retention.audit)
     except StorageFailed as error:
         _log.warning("%s", error)
 
 
-def _make_manager(workflow: Workflow, *, mirror: Mirror | None, ledger: Ledger | None) -> MemoryManager:
+def _make_manager(
+    workflow: Workflow, home: MemoryHome, *, mirror: Mirror | None, ledger: Ledger | None
+) -> MemoryManager:
     declared = workflow.memory
     return MemoryManager(
-        workflow.directory,
+        home,
         mirror,
         durability=declared.durability,
         secrets=declared.secrets,
         scan=scanner_called(declared.secrets_scanner),
         lowest_level=workflow.levels.lowest,
-        origin=partial(_origin, ledger) if ledger is not None else None,
+        origin=ledger.meta.known_origin if ledger is not None else None,
     )
 
 
@@ -409,12 +415,3 @@ def mirror_at(url: str) -> Mirror:
     from mirrors.urls import open_mirror  # late: only workflows with a mirror need it
 
     return open_mirror(url)
-
-
-def _origin(ledger: Ledger) -> str | None:
-    """The directory's id; None where none can be made: a read-only disk has no changes to attribute."""
-    try:
-        return ledger.meta.origin()
-    except StorageFailed as error:
-        _log.warning("this directory has no id to mark its changes with in the mirror: %s", error)
-        return None

@@ -23,8 +23,9 @@ from memfiles.cli import output
 from memfiles.cli.options import current, options, usage_error
 from memfiles.cli.output import progress, waiting
 from memfiles.errors import FileNotDeclared, InvalidArgument, MirrorUnavailable, RecordCorrupt
-from memfiles.files.restorer import Restorer, seen_on_disk
+from memfiles.files.restorer import Restorer, seen_in
 from memfiles.records.keys import ENTRIES, USERS, uid_of
+from memfiles.storage.home import MemoryHome, home_of
 from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -153,12 +154,12 @@ def _check_mirror(url: str) -> None:
 def view(user: str | None = None) -> MemoryView:
     """The memory as it is on disk, opened to read only, with the files of a ``user``."""
     workflow = load_workflow()
-    if user is None and not _has_journals(workflow.directory):  # no need for what opens a memory
+    home = home_of(workflow.place)
+    if user is None and not _has_journals(home):  # no need for what opens a memory
         lowest = workflow.levels.lowest
-        report = Restorer(None, now=str, lowest_level=lowest).plan(workflow.directory, workflow.memory.files)
-        shown = [
-            seen_on_disk(workflow.directory, it, report[it.uid], lowest_level=lowest) for it in workflow.shared_files
-        ]
+        with home.held():
+            report = Restorer(None, now=str, lowest_level=lowest).plan(home, workflow.memory.files)
+            shown = [seen_in(home, it, report[it.uid], lowest_level=lowest) for it in workflow.shared_files]
         return MemoryView(workflow, report, tuple(shown))
     from memfiles.memory import look  # late, as above
 
@@ -172,10 +173,10 @@ def view(user: str | None = None) -> MemoryView:
         return MemoryView(workflow, report, tuple(files), user)
 
 
-def _has_journals(directory: Path) -> bool:
+def _has_journals(home: MemoryHome) -> bool:
     """Whether some process may not have put its changes in place yet."""
     try:
-        return bool(os.listdir(directory / JOURNALS))
+        return home.directory is not None and bool(os.listdir(home.directory / JOURNALS))
     except FileNotFoundError:
         return False
     except OSError:
@@ -198,7 +199,7 @@ def reading_entries(who: As) -> Iterator[tuple[Memory, Session]]:
 
     quiet_log()
     workflow, agent = _chosen(who)
-    if workflow.memory.mirror is not None and not workflow.directory.is_dir():
+    if workflow.memory.mirror is not None and not home_of(workflow.place).exists():
         output.note("nothing is restored here yet; `memfiles restore` fetches what the mirror holds")
     with look(workflow, warn=output.warn) as memory:
         yield memory, who.session(memory, agent)
@@ -221,11 +222,11 @@ def mirrored(workflow: Workflow) -> Iterator[Memory]:
         return
     from memfiles.sync.status import kept_conflicts  # late: only workflows with a mirror need it
 
-    before = dict(kept_conflicts(workflow.directory))
+    before = dict(kept_conflicts(workflow.place))
     with restored(workflow) as memory:
         yield memory
         push_what_is_left(memory)
-    mention_conflicts(workflow.directory, new_conflicts(workflow.directory, before=before))
+    mention_conflicts(workflow, new_conflicts(workflow, before=before))
 
 
 @contextmanager
@@ -234,7 +235,7 @@ def restored(workflow: Workflow) -> Iterator[Memory]:
     from memfiles.memory import open as open_memory  # late: some commands do without
 
     quiet_log()
-    where = workflow.memory.mirror.url if workflow.memory.mirror else workflow.directory
+    where = workflow.memory.mirror.url if workflow.memory.mirror else workflow.place
     with waiting(f"restoring from {where} ..."), progress("Fetching") as shown:
         memory = open_memory(current().workflow, watch=False, progress=shown)
     mention_trouble(memory.report)
@@ -295,9 +296,10 @@ def _users_of(workflow: Workflow) -> list[str]:
     from memfiles.memory import look  # late: some commands do without
 
     quiet_log()
-    folders = (workflow.directory / ENTRIES).glob(f"*/{USERS}/*")
-    if sum(1 for _ in islice(folders, USERS_MAX + 1)) > USERS_MAX:
-        return []
+    if (directory := home_of(workflow.place).directory) is not None:
+        folders = (directory / ENTRIES).glob(f"*/{USERS}/*")
+        if sum(1 for _ in islice(folders, USERS_MAX + 1)) > USERS_MAX:
+            return []
     with look(workflow) as memory:
         return [each.user for each in memory.users.list()]
 
@@ -368,17 +370,18 @@ def pull_what_changed(memory: Memory) -> None:
             output.note(f"{name_of(memory.workflow, path)}: {outcome}")
 
 
-def new_conflicts(directory: Path, *, before: Iterable[str]) -> list[str]:
-    """The losing copies in ``directory`` that are new since ``before``."""
+def new_conflicts(workflow: Workflow, *, before: Iterable[str]) -> list[str]:
+    """The losing copies that are new since ``before``."""
     from memfiles.sync.status import kept_conflicts  # late, as above
 
-    return [path for path, _ in kept_conflicts(directory) if path not in set(before)]
+    return [path for path, _ in kept_conflicts(workflow.place) if path not in set(before)]
 
 
-def mention_conflicts(directory: Path, kept: Iterable[str]) -> None:
+def mention_conflicts(workflow: Workflow, kept: Iterable[str]) -> None:
     """Warn of losing copies, with their paths."""
     for path in kept:
-        output.warn(f"two changes could not be merged; the losing copy is kept in {directory / path}")
+        where = workflow.place / path if isinstance(workflow.place, Path) else path
+        output.warn(f"two changes could not be merged; the losing copy is kept in {where}")
 
 
 def mention_trouble(report: RestoreReport) -> None:

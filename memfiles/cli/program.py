@@ -34,6 +34,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "stats": ("commands.operator", "Show how much the memory holds, and how it grew and was used."),
         "audit": ("commands.operator", "Show who did what to which record, newest first."),
         "ui": ("commands.operator", "Open the inspector, a local web page on the live memory."),
+        "migrate": ("commands.transfer", "Copy the whole memory to a store, or to a directory."),
         "doctor": ("doctor.command", "Check for problems and suggest fixes."),
     },
     "Memory files": {

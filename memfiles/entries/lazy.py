@@ -19,8 +19,9 @@ from memfiles.errors import ExtraMissing, InvalidArgument
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Subscribers, utc_now
+from memfiles.storage.home import MemoryHome, home_of
 from memfiles.storage.record_store import RecordStore
-from memfiles.storage.store import Store, sweep, with_files
+from memfiles.storage.store import sweep, with_files
 from memfiles.workflow.specs import CategorySpec, EntriesSpec
 from memfiles.workflow.workflow import Workflow
 
@@ -122,14 +123,13 @@ def assembled(
     )
 
 
-def opened_to_read(workflow: Workflow, cleanup: ExitStack, log: AuditLog) -> Entries:
-    """The entries of the memory directory; where there is none, of an empty temporary one, as none may be made."""
-    from tempfile import TemporaryDirectory  # late: only a missing directory needs it
+def opened_to_read(workflow: Workflow, home: MemoryHome, cleanup: ExitStack, log: AuditLog) -> Entries:
+    """The entries of a home; where there is nothing yet, of an empty temporary directory, as nothing may be made."""
+    from tempfile import TemporaryDirectory  # late: only a home without anything needs it
 
-    directory = workflow.directory
-    if not (is_there := directory.is_dir()):
-        directory = Path(cleanup.enter_context(TemporaryDirectory(prefix="memfiles-")))
-    store = Store(directory, now=utc_now, durability=workflow.memory.durability)
+    if not (is_there := home.exists()):
+        home = home_of(cleanup.enter_context(TemporaryDirectory(prefix="memfiles-")))
+    store = home.open(now=utc_now, durability=workflow.memory.durability)
     cleanup.callback(store.close)
     return assembled(workflow, store, Subscribers(), audit=log if is_there else None)
 

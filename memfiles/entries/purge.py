@@ -34,7 +34,7 @@ from memfiles.records.marks import EntryRecord, Mark, erased
 from memfiles.records.record import Stamp
 from memfiles.storage.audit_reader import drop_months
 from memfiles.storage.events import Progress
-from memfiles.storage.store import directory_of
+from memfiles.storage.store import kept_with
 
 _AT_ONCE = 1000
 _PORTION = 200  # entries that a save, an open or a close erases at most
@@ -208,10 +208,10 @@ class Purger(Struct):
         self._clear(revisions, lambda entry: stamp if entry.retired and counts(entry.category) else None)
 
     def _drop_audit(self, *, dry_run: bool = False) -> tuple[str, ...]:
-        kept, directory = self.db.rules.retention.audit, directory_of(self.db.store)
-        if directory is None:
+        kept, home = self.db.rules.retention.audit, kept_with(self.db.store)
+        if home is None:
             return ()
-        return drop_months(directory, now=self.db.now(), after_seconds=kept, dry_run=dry_run)
+        return drop_months(home, now=self.db.now(), after_seconds=kept, dry_run=dry_run)
 
 
 def end_run(db: EntryDatabase, caller: Caller, *, levels: Iterable[str]) -> int:

@@ -120,10 +120,9 @@ def erase(manager: MemoryManager, lost: Mapping[str, tuple[int, tuple[str, ...]]
         pieces = [piece_of(text.encode(), known=(), nonce=os.urandom(NONCE_BYTES)) for text in texts]
         removed += store.kept.remove(path, holding=pieces)
     try:
-        if (directory := manager.place.directory) is not None:
-            from memfiles.sync import ledger  # late: few changes take out what was there
+        from memfiles.sync import ledger  # late: few changes take out what was there
 
-            ledger.scrub(directory, {path: revision for path, (revision, _) in lost.items()})
+        ledger.scrub(manager.place, {path: revision for path, (revision, _) in lost.items()})
     finally:
         if isinstance(records, FilesOfUser):
             records.files.opened().release(list(lost))

@@ -11,12 +11,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
+from memfiles.files import start_cache
 from memfiles.files.file_gate import FileGate, Given, Lost, check_carried, erase
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport, declared_files
-from memfiles.files.restorer import RecordHome, Restorer
+from memfiles.files.restorer import Restorer, seen_in
 from memfiles.files.start_cache import CacheRow
 from memfiles.files.user_files import FilesOfUser, UserEpoch, UserFiles, UserRecords
 from memfiles.records import file_changes, history
@@ -29,6 +30,7 @@ from memfiles.records.redactions import NONCE_BYTES
 from memfiles.secrets.gate import Policy, Scanner, check_policy
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.fork_safety import collector_paused
+from memfiles.storage.home import MemoryHome, directory_of, needs_recovery, real_home
 from memfiles.storage.record_kinds import FILE_KIND
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.repository import DeclaredFiles, RecordRepository
@@ -55,7 +57,7 @@ class MemoryManager:
 
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        directory: str | os.PathLike[str] | MemoryHome,
         mirror: Mirror | None = None,
         *,
         durability: Durability = "fsync",
@@ -77,7 +79,8 @@ class MemoryManager:
         """
         if durability not in ("fsync", "os"):
             raise InvalidArgument(f"durability {durability!r} is not known: use 'fsync' or 'os'")
-        self.place = RecordHome.of(directory, durability=durability, lock_timeout=lock_timeout, now=now)
+        self.place = real_home(directory)
+        self._open = partial(self.place.open, now=now, durability=durability, lock_timeout=lock_timeout)
         self.hydrated: dict[str, Stored] = {}
         self._durability = durability
         self.gate = FileGate(check_policy(secrets), scan)
@@ -96,7 +99,7 @@ class MemoryManager:
 
     def plan(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:
         """The report of a ``restore``, without touching the disk or the live files."""
-        return self.place.plan(self._restorer(), declared_files(files))
+        return self._restorer().plan(self.place, declared_files(files))
 
     def with_users(self, declared: Iterable[MemoryFile], records: Callable[[], UserRecords]) -> None:
         """Give access to the files ``per: user`` among those declared; ``records`` is called when one is first used."""
@@ -105,12 +108,12 @@ class MemoryManager:
 
     def view(self, file: MemoryFile, report: FileReport) -> FileView:
         """A declared file as it is on disk, or as it would start, without touching the disk or the live set."""
-        return self.place.view(file, report, lowest_level=self._lowest_level)
+        return seen_in(self.place, file, report, lowest_level=self._lowest_level)
 
     def recover(self) -> None:
         """Replay the journals of dead processes, as ``restore`` does; without one nothing is touched."""
-        if self._records is None:
-            self.place.recover()
+        if self._records is None and needs_recovery(self.place):
+            self._open().close()
 
     def restore(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:
         """Make exactly these files live: local record over mirror copy over declared content. All or nothing.
@@ -120,25 +123,24 @@ class MemoryManager:
         """
         declared = declared_files(files)
         if self._records is None:
-            self._store = store = self.place.open()
+            self._store = store = self._open()
             self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
-            self._records = RecordRepository(
-                store, FILE_KIND, now=self._now, subscribers=self.subscribers, origin=self.origin
-            )
+            told: dict[str, Any] = {"now": self._now, "subscribers": self.subscribers, "origin": self.origin}
+            self._records = RecordRepository(store, FILE_KIND, **told)
             self.gate.look_at_hand_edits(self)
         self._repair_files()
-        restore = collector_paused()(self._restorer().restore)
-        restored = restore(self.records, declared, cached=self.place.start_rows(self.records))
+        with collector_paused():
+            restored = self._restorer().restore(self.records, declared, cached=start_cache.rows(self.place))
         self._live.declare(restored.seen)
         self._know(declared)
         self.gate.allowed = {file.uid: file.secrets_allow for file in declared}
         self.hydrated = restored.hydrated
-        self._cached = self.place.keep_rows(self.records, restored.cached, self._live)
+        self._cached = start_cache.update(self.place, restored.cached, self._live)
         return restored.report
 
     def take_hydrated(self) -> dict[str, Stored]:
         """``hydrated``, which is then emptied: a sync needs these copies once."""
-        taken, self.hydrated = self.hydrated, {}
+        self.hydrated, taken = {}, self.hydrated
         return taken
 
     def uids(self) -> list[str]:
@@ -304,7 +306,7 @@ class MemoryManager:
         """Directory, durability, every live file's card, orphans and quarantine, as a JSON object."""
         declared = {record_path(uid) for uid in self.uids()}
         return {
-            "directory": self.place.name,
+            "directory": self.place.title,
             "durability": self._durability,
             "files": [self.card(uid).to_dict() for uid in self.uids()],
             "orphans": [path for path in self.records.paths() if path not in declared],
@@ -323,7 +325,7 @@ class MemoryManager:
             self._repair_files()
         except MemfilesError as error:
             _log.warning("a change by hand may not have been read before the memory closed: %s", str(error))
-        self._cached = self.place.keep_rows(self.records, self._cached, self._live)
+        self._cached = start_cache.update(self.place, self._cached, self._live)
         self._records, self._was_open = None, True
         self._store.close()
 
@@ -336,14 +338,14 @@ class MemoryManager:
     @property
     def watched(self) -> DeclaredFiles:
         """The live files, to be watched for changes by others."""
-        return DeclaredFiles(self._live, self.directory)
+        return DeclaredFiles(self._live, self.place.directory)
 
     @property
     def replica(self) -> Replica:
         """The live files, to be kept in sync with a mirror."""
         from memfiles.sync.replica import Replica  # late: only workflows with a mirror need it
 
-        return Replica(self._live, self.store, now=self._now)
+        return Replica(self._live, self.records, self.place, now=self._now)
 
     def _restorer(self) -> Restorer:
         return Restorer(self._mirror, now=self._now, lowest_level=self._lowest_level, origin=self.origin)
@@ -351,7 +353,7 @@ class MemoryManager:
     @property
     def directory(self) -> Path:
         """The memory directory. ``InvalidArgument`` if the records are elsewhere."""
-        return self.place.files
+        return directory_of(self.place)
 
     @property
     def records(self) -> RecordStore:
@@ -362,7 +364,7 @@ class MemoryManager:
     @property
     def store(self) -> Store:
         """The open store, for what needs the files of a memory directory. ``InvalidArgument`` if it has none."""
-        return self.place.with_files(self.records)
+        return cast("Store", self.records if self.directory else None)
 
     @property
     def _live(self) -> RecordRepository[Record]:

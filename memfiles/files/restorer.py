@@ -9,30 +9,25 @@ not rewritten; and examining changes nothing, so that a plan is a restore that s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
-from os import PathLike, fspath
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
-from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable, RecordCorrupt, StorageFailed
+from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt
 from memfiles.files import start_cache
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport, Status, metadata_of, view_of
 from memfiles.files.start_cache import CacheRow
 from memfiles.records.declared_metadata import Metadata, decode_file, is_older, redeclared, seed
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import RECORD_SUFFIX, record_path
-from memfiles.records.record import MAX_RECORD_BYTES, Record
-from memfiles.storage import atomic
-from memfiles.storage.atomic import Descriptor, Signature, is_settled, storage_failure
-from memfiles.storage.postgres import SCHEMES, store_at
+from memfiles.records.record import Record
+from memfiles.storage.atomic import Signature, is_settled, storage_failure
+from memfiles.storage.home import MemoryHome
 from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records, RecordStore
 from memfiles.workflow.workflow import MemoryFile
 
 if TYPE_CHECKING:
     from memfiles.storage.record_kinds import Observed
-    from memfiles.storage.repository import RecordRepository
-    from memfiles.storage.store import Durability, Store
     from memfiles.sync.mirror import Answer, Mirror, Stored
 
 _TAKEN_OVER = "its content was taken over from the older manager's record"
@@ -74,18 +69,6 @@ class Restored(NamedTuple):
     hydrated: dict[str, Stored]
 
 
-class _DirectoryRecords(NamedTuple):
-    """The records in a memory directory, read without a store; see ``Records``."""
-
-    directory: int
-
-    def find(self, path: str) -> tuple[bytes, Signature] | None:
-        return atomic.read(self.directory, path, limit=MAX_RECORD_BYTES)
-
-    def signature(self, path: str) -> Signature | None:
-        return atomic.signature(self.directory, path)
-
-
 class Restorer(NamedTuple):
     """Examines declared files against one store and an optional mirror; ``origin`` is a mirrored directory's id."""
 
@@ -95,26 +78,16 @@ class Restorer(NamedTuple):
     origin: str | None = None
     deadline_seconds: float | None = None
 
-    def plan(self, directory: Path, files: Sequence[MemoryFile]) -> RestoreReport:
+    def plan(self, home: MemoryHome, files: Sequence[MemoryFile]) -> RestoreReport:
         """The report that ``restore`` would give; nothing is created or changed, not even the directory."""
         files = _of_all_users(files)
-        try:
-            with storage_failure(f"cannot look at the memory directory {directory}"):
-                descriptor = Descriptor.of_directory(directory)
-        except StorageFailed as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            return _report(self._resolved([MissingFile(file) for file in files], {}), ())
-        with _examining():
-            there = atomic.record_paths_in(descriptor)
-        return self.planned(_DirectoryRecords(descriptor), there, files, start_cache.load(descriptor))
-
-    def planned(
-        self, records: Records, there: Iterable[str], files: Sequence[MemoryFile], cached: dict[str, CacheRow]
-    ) -> RestoreReport:
-        """The report that ``restore`` would give with these records, of which ``there`` are the paths."""
-        files = _of_all_users(files)
-        return _report(self._resolved(self._examine_all(records, files, cached), {}), _orphans(there, files))
+        with home.reading() as records:
+            if records is None:
+                return _report(self._resolved([MissingFile(file) for file in files], {}), ())
+            with _examining():
+                there, view = records.paths(), records.view([record_path(file.uid) for file in files])
+                cached = start_cache.rows(home)
+            return _report(self._resolved(self._examine_all(view, files, cached), {}), _orphans(there, files))
 
     def restore(
         self, store: RecordStore, files: Sequence[MemoryFile], *, cached: dict[str, CacheRow] | None = None
@@ -251,94 +224,20 @@ class Restorer(NamedTuple):
         return record if self.origin is None else record.stamped(self.origin)
 
 
-class RecordHome(NamedTuple):
-    """Where the records of memory files are: in a memory directory, or else in the store at a URL, its ``name``."""
-
-    name: str
-    directory: Path | None
-    open: Callable[[], RecordStore]
-
-    @classmethod
-    def of(
-        cls, where: str | PathLike[str], *, durability: Durability, lock_timeout: float, now: Callable[[], str]
-    ) -> RecordHome:
-        """The place that a directory or a URL names; nothing is opened."""
-        from memfiles.storage.store import Store, real_directory  # late, as above
-
-        if (name := fspath(where)).startswith(SCHEMES):
-            return cls(name, None, partial(store_at, name, durability=durability, lock_timeout=lock_timeout))
-        directory = real_directory(where)
-        opened = partial(Store, directory, now=now, durability=durability, lock_timeout=lock_timeout)
-        return cls(str(directory), directory, opened)
-
-    @property
-    def files(self) -> Path:
-        """The directory. ``InvalidArgument`` if the records are elsewhere."""
-        if self.directory is None:
-            raise InvalidArgument(
-                "entries, mirrors and the watcher need a memory directory: the records are in a store"
-            )
-        return self.directory
-
-    def with_files(self, store: RecordStore) -> Store:
-        """An open store of this place as that of a directory. ``InvalidArgument`` if it is another."""
-        _ = self.files
-        return cast("Store", store)
-
-    def plan(self, restorer: Restorer, files: Sequence[MemoryFile]) -> RestoreReport:
-        """See ``Restorer.plan``."""
-        if self.directory is not None:
-            return restorer.plan(self.directory, files)
-        with closing(self.open()) as store:
-            return restorer.planned(store.view([record_path(file.uid) for file in files]), store.paths(), files, {})
-
-    def view(self, file: MemoryFile, report: FileReport, *, lowest_level: str) -> FileView:
-        """A declared file as it is, or as it would start."""
-        if self.directory is not None:
-            return seen_on_disk(self.directory, file, report, lowest_level=lowest_level)
-        with closing(self.open()) as store, suppress(RecordCorrupt):
-            found = store.find(record_path(file.uid))
-            record = decode_file(found[0], uid=file.uid) if found is not None else None
-            return view_of(file, report, record, lowest_level=lowest_level)
-        return view_of(file, report, None, lowest_level=lowest_level)
-
-    def recover(self) -> None:
-        """Replay the journals of dead processes; nothing is touched without one."""
-        from memfiles.storage.store import needs_recovery  # late, as above
-
-        if self.directory is not None and self.directory.is_dir() and needs_recovery(self.directory):
-            self.open().close()
-
-    def start_rows(self, store: RecordStore) -> dict[str, CacheRow]:
-        """The rows of the start cache, which a directory has."""
-        return start_cache.load(self.with_files(store).descriptor) if self.directory is not None else {}
-
-    def keep_rows(
-        self, store: RecordStore, rows: dict[str, CacheRow], live: RecordRepository[Record]
-    ) -> dict[str, CacheRow]:
-        """The rows with what is known of the live files; see ``start_cache.update``."""
-        if self.directory is None:
-            return rows
-        return start_cache.update(self.with_files(store).descriptor, rows, live)
-
-
-def stored_record(directory: Path, uid: str) -> Record | None:
-    """The record of ``uid`` on disk, read without a store; None if there is none.
+def stored_record(records: Records | None, uid: str) -> Record | None:
+    """The record of ``uid``; None if there is none.
 
     ``RecordCorrupt`` if it is not a record, ``StorageFailed`` if it may not be read.
     """
     with storage_failure(f"record {uid} cannot be read"):
-        try:
-            found = atomic.read(Descriptor.of_directory(directory), record_path(uid), limit=MAX_RECORD_BYTES)
-        except FileNotFoundError:
-            return None
+        found = records.find(record_path(uid)) if records is not None else None
     return decode_file(found[0], uid=uid) if found else None
 
 
-def seen_on_disk(directory: Path, file: MemoryFile, report: FileReport, *, lowest_level: str) -> FileView:
-    """A declared file as it is on disk, or as it would start; read without a store."""
-    with suppress(RecordCorrupt):
-        return view_of(file, report, stored_record(directory, file.uid), lowest_level=lowest_level)
+def seen_in(home: MemoryHome, file: MemoryFile, report: FileReport, *, lowest_level: str) -> FileView:
+    """A declared file as it is, or as it would start; read without opening a store."""
+    with home.reading() as records, suppress(RecordCorrupt):
+        return view_of(file, report, stored_record(records, file.uid), lowest_level=lowest_level)
     return view_of(file, report, None, lowest_level=lowest_level)
 
 

@@ -18,9 +18,10 @@ from memfiles.records.declared_metadata import Metadata
 from memfiles.records.keys import RECORD_SUFFIX
 from memfiles.records.record import Record
 from memfiles.storage import atomic
-from memfiles.storage.atomic import Signature
+from memfiles.storage.atomic import Descriptor, Signature
 
 if TYPE_CHECKING:
+    from memfiles.storage.home import MemoryHome
     from memfiles.storage.repository import RecordRepository
 
 PATH = ".state/unchanged.json"
@@ -28,6 +29,14 @@ _FORMAT = "memfiles-unchanged/1"
 _LIMIT = 256 * 1024 * 1024
 _WORTH_CACHING = 16  # fewer files are read as quickly as the cache itself
 CacheRow = list[str | int]  # inode, size, mtime_ns, name, description, max_size_bytes, level, size of the content
+
+
+def rows(home: MemoryHome) -> dict[str, CacheRow]:
+    """The rows of a home, which those that are directories have; empty if there is no usable cache."""
+    try:
+        return load(Descriptor.of_directory(home.directory)) if home.directory is not None else {}
+    except OSError:
+        return {}
 
 
 def load(directory: int) -> dict[str, CacheRow]:
@@ -48,8 +57,13 @@ def save(directory: int, rows: dict[str, CacheRow]) -> None:
     atomic.drop(directory, PATH)
 
 
-def update(directory: int, rows: dict[str, CacheRow], live: RecordRepository[Record]) -> dict[str, CacheRow]:
-    """The rows with what is known of the live files, saved if that is news and they are many; a failure is ignored."""
+def update(home: MemoryHome, rows: dict[str, CacheRow], live: RecordRepository[Record]) -> dict[str, CacheRow]:
+    """The rows of a directory with what is known of the live files; a failure is ignored.
+
+    They are saved if they are news, and many.
+    """
+    if home.directory is None:
+        return rows
     fresh = {
         seen.record.uid: row(seen.record, seen.signature)
         for seen in live.known().values()
@@ -61,7 +75,7 @@ def update(directory: int, rows: dict[str, CacheRow], live: RecordRepository[Rec
     declared = set(live.paths())
     updated = {uid: row for uid, row in (rows | fresh).items() if uid + RECORD_SUFFIX in declared}
     with suppress(OSError):
-        save(directory, updated)
+        save(Descriptor.of_directory(home.directory), updated)
     return updated
 
 

@@ -1,8 +1,8 @@
-"""Reader of the audit log: what was done by whom, newest first; and the months that go for their age.
+"""The audit read: what was done by whom, newest first; its files in a memory directory; and months too old to keep.
 
 The rules this file guards: a log of any size is read in bounded memory, backwards, and only as far as it is asked for;
-a damaged line is counted and named, and hides no other; no link is followed. Events come ordered by ``at``: processes
-that share a log keep lines for up to a second before they write them.
+a damaged line is counted and named, and hides no other; no link is followed; a line is written whole, by one call.
+Events come ordered by ``at``: processes that share a log keep lines for up to a second before they write them.
 """
 
 from __future__ import annotations
@@ -11,30 +11,38 @@ import os
 import re
 import stat
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import count
-from typing import Any
+from os import PathLike
+from typing import Any, BinaryIO
 
 from msgspec import Struct, field
 from msgspec.json import Decoder
 
+from memfiles.records import late_pattern
 from memfiles.records.keys import RECORD_SUFFIX, entry_place, entry_uid
 from memfiles.records.record import TIMESTAMP_PATTERN
+from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, storage_failure
-from memfiles.storage.events import FOLDER, AuditEvent
+from memfiles.storage.events import AuditEvent
+from memfiles.storage.home import AUDIT, MemoryHome, home_of
 
 NAMED_MAX = 20  # damaged places that are named; more are only counted
-_MONTH = re.compile(r"\d{4}-\d\d\.jsonl")
 _AT = re.compile(TIMESTAMP_PATTERN[1:-1])
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_BLOCK = 1 << 16
-_LINE_MAX = 1 << 16
 _WINDOW, _WINDOW_MAX = 1024, 4096  # lines among which a late one finds its place, at least and at most
 _LATEST = timedelta(seconds=3)  # that a line comes, counted from its second, unless a process was stopped
 _EVENT = Decoder(AuditEvent)
+_MONTH = late_pattern(rb"\d{4}-\d\d\.jsonl")
+_RUN = late_pattern(rb'"run":"(?:[^"\\]|\\.)*"')
+_NAMES = late_pattern(rb'"(?:run|call|actor)":"(?:[^"\\]|\\.)*"')
+_USER, _OF_OPERATOR = b'"user":"', b'-user","outcome":'  # forget-user, export-user
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_BLOCK = 1 << 16
+_LINE_MAX = 1 << 16
 
 
 class AuditTrail(Struct, frozen=True):
@@ -113,7 +121,7 @@ def _paths_of(event: AuditEvent) -> Sequence[str]:
 class AuditReader(Struct):
     """Reads one log once, and counts what is ``damaged``."""
 
-    directory: str | os.PathLike[str]
+    where: str | PathLike[str] | MemoryHome
     wanted: AuditFilter = AuditFilter()
     damaged: int = 0
     places: list[str] = field(default_factory=list)
@@ -148,18 +156,15 @@ class AuditReader(Struct):
         yield from (event for _, _, event in reversed(window))
 
     def _as_written(self) -> Iterator[AuditEvent]:
-        for name, month in _months(self.directory):
-            if name and (name[:7] < self.wanted.since[:7] or name[:7] > (self.wanted.until or name)[:7]):
-                continue
-            if not isinstance(month, Descriptor):
-                self._note(f"{FOLDER}/{name}: {month}")
-                continue
-            for offset, line in _lines_backwards(month):
-                event = _event_in(line)
-                if event is not None:
-                    yield event
-                elif line is None or line.strip():
-                    self._note(f"{FOLDER}/{name}: the line at byte {offset} is damaged")
+        since, until = self.wanted.since[:7], self.wanted.until[:7]
+        pages = home_of(self.where).audit
+        for month, place, line in pages.backwards(lambda name: since <= name[:7] <= (until or name[:7])):
+            if (event := _event_in(line)) is not None:
+                yield event
+            elif isinstance(place, str):
+                self._note(f"{AUDIT}/{month}: {place}")
+            elif line is None or line.strip():
+                self._note(f"{AUDIT}/{month}: the line at byte {place} is damaged")
 
     def _note(self, place: str) -> None:
         self.damaged += 1
@@ -185,23 +190,151 @@ def _event_in(line: bytes | None) -> AuditEvent | None:
     return event if _AT.fullmatch(event.at) else None
 
 
-def _months(directory: str | os.PathLike[str]) -> Iterator[tuple[str, Descriptor | str]]:
-    """The files of the log, the last month first, each open to read or with the reason why it cannot be read."""
+def drop_months(
+    where: str | PathLike[str] | MemoryHome, *, now: str, after_seconds: int, dry_run: bool = False
+) -> tuple[str, ...]:
+    """Remove the months of the audit that have been over for so long; returns them, such as ``2026-11``.
+
+    ``StorageFailed``.
+    """
     try:
-        folder = Descriptor.of_folder(Descriptor.of_directory(directory), FOLDER)
-        names = sorted(filter(_MONTH.fullmatch, os.listdir(folder)), reverse=True)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        yield "", f"the folder cannot be read: {error.strerror}"
-        return
-    for name in names:
+        before = (datetime.fromisoformat(now) - timedelta(seconds=after_seconds)).isoformat()
+    except OverflowError:  # longer than there are years
+        return ()
+    return home_of(where).audit.drop(before[:7], dry_run=dry_run)
+
+
+class AuditFiles:
+    """The audit of a memory directory, one file a month; see ``AuditPages``.
+
+    The month's file stays open; it is opened again after it was moved or deleted. A line that a full disk cut off is
+    ended before the next one.
+    """
+
+    def __init__(self, directory: str | PathLike[str]) -> None:
+        self._directory = os.fspath(directory)
+        self._torn = False
+        self.let_go()
+
+    def let_go(self) -> None:
+        """See ``AuditPages``."""
+        self._descriptor: int = -1  # the file is closed when nothing refers to its descriptor
+        self._inode = -1
+        self._name = self._path = ""
+
+    def append(self, month: str, lines: bytes) -> None:
+        """See ``AuditPages``."""
+        if self._descriptor < 0 or month != self._name or not self._is_current():
+            self._descriptor = -1
+            self._open(month)
+        if self._torn:
+            lines = b"\n" + lines
+        self._torn = os.write(self._descriptor, lines) != len(lines)
+        if self._torn:  # the disk is full; the next line must not continue this one
+            raise OSError("only part of a line was written")
+
+    def backwards(self, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, int | str, bytes | None]]:
+        """See ``AuditPages``: in bounded memory."""
+        for name, month in self._months():
+            if name and not is_wanted(name):
+                continue
+            if isinstance(month, Descriptor):
+                yield from ((name, offset, line) for offset, line in _lines_backwards(month))
+            else:
+                yield name, month, None
+
+    def blank(self, user: str) -> None:
+        """See ``AuditPages``: a line keeps its length, so that what others append meanwhile stays whole."""
+        with suppress(FileNotFoundError):
+            root = Descriptor.of_directory(self._directory)
+            months = [f"{AUDIT}/{name}" for name in sorted(atomic.names(root, AUDIT))]
+            runs: set[bytes] = set()
+            for month in months:
+                with _opened(root, month, os.O_RDONLY) as file:
+                    runs |= runs_in(file, user)
+            for month in months:
+                _blank(root, month, user=user, runs=runs)
+
+    def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:
+        """See ``AuditPages``. ``StorageFailed``."""
+        with storage_failure("an old month of the audit cannot be removed"):
+            try:
+                folder = Descriptor.of_folder(Descriptor.of_directory(self._directory), AUDIT)
+            except FileNotFoundError:
+                return ()
+            found = sorted(name for name in os.listdir(folder) if _MONTH.fullmatch(name.encode()) and name[:7] < before)
+            for name in found if not dry_run else ():
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+        return tuple(name[:7] for name in found)
+
+    def _is_current(self) -> bool:
+        """Whether the name still leads to the open file."""
         try:
-            opened = Descriptor(os.open(name, _READ, dir_fd=folder))
+            found = os.stat(self._path, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return found.st_ino == self._inode
+
+    def _open(self, name: str) -> None:
+        """Open a month's file for appending, without following a link below the memory directory."""
+        root = Descriptor.of_directory(self._directory)
+        atomic.make_folder(root, AUDIT)
+        descriptor = Descriptor(os.open(name, _APPEND, 0o600, dir_fd=Descriptor.of_folder(root, AUDIT)))
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{AUDIT}/{name} is not a regular file")
+        os.fchmod(descriptor, 0o600)
+        self._name, self._path = name, os.path.join(self._directory, AUDIT, name)
+        self._descriptor, self._inode = descriptor, found.st_ino
+
+    def _months(self) -> Iterator[tuple[str, Descriptor | str]]:
+        """The files of the log, the last month first, each open to read or with the reason why it cannot be read."""
+        try:
+            folder = Descriptor.of_folder(Descriptor.of_directory(self._directory), AUDIT)
+            names = sorted((it for it in os.listdir(folder) if _MONTH.fullmatch(it.encode())), reverse=True)
+        except FileNotFoundError:
+            return
         except OSError as error:
-            yield name, f"it cannot be read: {error.strerror}"
-            continue
-        yield name, opened if stat.S_ISREG(os.fstat(opened).st_mode) else "it is not a regular file"
+            yield "", f"the folder cannot be read: {error.strerror}"
+            return
+        for name in names:
+            try:
+                opened = Descriptor(os.open(name, _READ, dir_fd=folder))
+            except OSError as error:
+                yield name, f"it cannot be read: {error.strerror}"
+                continue
+            yield name, opened if stat.S_ISREG(os.fstat(opened).st_mode) else "it is not a regular file"
+
+
+def runs_in(lines: Iterator[bytes] | BinaryIO, user: str) -> set[bytes]:
+    """The runs, as they are written, in the lines of the audit about a user."""
+    about = b'"user":"%b"' % user.encode()
+    return {found[0] for line in lines if about in line and (found := _RUN.search(line)) is not None}
+
+
+def blanked(line: bytes, user: str, runs: set[bytes]) -> Iterator[tuple[int, bytes]]:
+    """What to write over a line, and where, so that it names no run of a user; see ``AuditPages.blank``."""
+    if b'"user":"%b"' % user.encode() in line:
+        gone = [] if _OF_OPERATOR in line else [*_NAMES.finditer(line)]
+    else:
+        gone = [] if _USER in line else [found for found in _RUN.finditer(line) if found[0] in runs]
+    for found in gone:
+        yield found.start(), (found[0][: found[0].index(b":")] + b':""').ljust(len(found[0]))
+
+
+def _blank(root: int, month: str, *, user: str, runs: set[bytes]) -> None:
+    at = 0
+    with _opened(root, month, os.O_RDWR) as file:
+        for line in file:
+            for start, over in blanked(line, user, runs):
+                os.pwrite(file.fileno(), over, at + start)
+            at += len(line)
+    atomic.sync_file(root, month)
+
+
+def _opened(root: int, month: str, mode: int) -> BinaryIO:
+    return os.fdopen(os.open(month, mode | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root), "rb")
 
 
 def _lines_backwards(file: int) -> Iterator[tuple[int, bytes | None]]:
@@ -221,26 +354,3 @@ def _lines_backwards(file: int) -> Iterator[tuple[int, bytes | None]]:
         is_too_long = is_too_long or len(rest) > _LINE_MAX
         end, rest = start, b"" if is_too_long else rest
     yield 0, None if is_too_long else rest
-
-
-def drop_months(
-    directory: str | os.PathLike[str], *, now: str, after_seconds: int, dry_run: bool = False
-) -> tuple[str, ...]:
-    """Remove the months of the audit that have been over for so long; returns them, such as ``2026-11``.
-
-    ``StorageFailed``.
-    """
-    try:
-        before = (datetime.fromisoformat(now) - timedelta(seconds=after_seconds)).isoformat()
-    except OverflowError:  # longer than there are years
-        return ()
-    with storage_failure("an old month of the audit cannot be removed"):
-        try:
-            folder = Descriptor.of_folder(Descriptor.of_directory(directory), FOLDER)
-        except FileNotFoundError:
-            return ()
-        found = sorted(name for name in os.listdir(folder) if _MONTH.fullmatch(name) and name[:7] < before[:7])
-        for name in found if not dry_run else ():
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=folder)
-    return tuple(name[:7] for name in found)

@@ -13,37 +13,30 @@ what makes content go or leave, and every line that names a user: whoever forget
 from __future__ import annotations
 
 import logging
-import os
-import stat
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Any, BinaryIO, Literal, TypeVar
+from os import PathLike
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
 from memfiles.errors import InvalidArgument, MemfilesError
-from memfiles.records import late_pattern, to_json
+from memfiles.records import to_json
 from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
-from memfiles.storage import atomic
-from memfiles.storage.atomic import Descriptor
 from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.home import AUDIT, AuditPages, MemoryHome, home_of
 
-FOLDER = "audit"
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FIELDS = (
     *("op", "outcome", "path", "level", "agent", "run", "call", "code", "count"),
     *("user", "actor", "bytes", "plan", "paths"),
 )
 _values_of = attrgetter(*_FIELDS)
-_RUN = late_pattern(rb'"run":"(?:[^"\\]|\\.)*"')
-_NAMES = late_pattern(rb'"(?:run|call|actor)":"(?:[^"\\]|\\.)*"')
-_USER, _OF_OPERATOR = b'"user":"', b'-user","outcome":'  # forget-user, export-user
 _PATHS_MAX = 200  # records in one line of the audit log
 _LONGEST_WAIT_SECONDS = 1.0
 _WAITING_BYTES_MAX = 64 * 1024
@@ -167,24 +160,23 @@ class AuditEvent(Struct, frozen=True):
 
 
 class AuditLog:
-    """The audit log of one memory directory, one file a month. Threads may share it; processes share the directory.
+    """The audit log of one memory. Threads may share it; processes have their own.
 
-    The month's file stays open; it is reopened after it was moved or deleted, and in a forked child, which starts
-    without the lines that wait here.
+    A forked child starts without the lines that wait here.
     """
 
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        where: str | PathLike[str] | MemoryHome,
         *,
         reads: bool = False,
         now: Callable[[], str] = utc_now,
     ) -> None:
-        """Nothing touches the disk before the first event. ``reads``: the log says who read what."""
+        """Nothing is made before the first event. ``reads``: the log says who read what."""
         self.reads = reads
-        self._directory = os.fspath(directory)
         self._now = now
-        self._lines = _Lines(self._directory)
+        self._pages = home_of(where).audit
+        self._lines = _Lines(self._pages)
         renew_in_child(self, AuditLog._renew)
         weakref.finalize(self, self._lines.flush)  # of a log that is dropped without a close, and at the end of Python
 
@@ -198,22 +190,11 @@ class AuditLog:
         self._lines.flush()
 
     def blank_runs(self, user: str) -> None:
-        """Take the runs of a user, given by the hash, out of all lines but those of other users.
-
-        Her own lines lose the ids of their calls and who acted as well, but for those of an operator. A line keeps its
-        length, so that lines which other processes append meanwhile stay whole. A failure is reported as of ``record``.
-        """
+        """See ``AuditPages.blank``. A failure is reported as of ``record``."""
         self._lines.flush()
         try:
-            root = Descriptor.of_directory(self._directory)
-            months = [f"{FOLDER}/{name}" for name in sorted(atomic.names(root, FOLDER))]
-            about = f'"user":"{user}"'.encode()
-            runs = {run for month in months for run in _runs_in(root, month, about=about)}
-            for month in months:
-                _blank(root, month, about=about, runs=runs)
-        except FileNotFoundError:
-            return
-        except OSError as error:
+            self._pages.blank(user)
+        except (OSError, MemfilesError) as error:
             self._lines.report(error)
 
     def record_change(self, event: RecordChanged) -> None:
@@ -255,11 +236,11 @@ class AuditLog:
 
 
 class _Lines:
-    """The lines of an audit log that wait, and the month's file they go to."""
+    """The lines of an audit log that wait, and where they go."""
 
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self._failing = self._torn = self._is_closed = False
+    def __init__(self, pages: AuditPages) -> None:
+        self._pages = pages
+        self._failing = self._is_closed = False
         self.renew()
 
     def renew(self) -> None:
@@ -269,9 +250,7 @@ class _Lines:
         self._waiting_bytes = 0
         self._timer: threading.Timer | None = None
         self._is_noted = False
-        self._descriptor: int = -1  # the file is closed when nothing refers to its descriptor
-        self._inode = -1
-        self._name = self._path = ""
+        self._pages.let_go()
 
     def add(self, name: str, line: bytes, *, at_once: bool) -> None:
         """Have a line written to the file of that name, within a second or at once."""
@@ -292,13 +271,13 @@ class _Lines:
                 timer.cancel()
             try:
                 for name, lines in groupby(waiting, key=itemgetter(0)):
-                    self._append(name, b"".join([line for _, line in lines]))
-            except OSError as error:
+                    self._pages.append(name, b"".join([line for _, line in lines]))
+            except (OSError, MemfilesError) as error:
                 self.report(error)
             else:
                 self._failing = self._failing and not waiting
             if self._is_closed:
-                self._descriptor = -1
+                self._pages.let_go()
 
     def close(self) -> None:
         """Write the lines that wait, and close the file after each later one."""
@@ -312,9 +291,9 @@ class _Lines:
         """Say that the log cannot be written, once until it works again."""
         if not self._failing:
             self._failing = True
-            _log.warning("the audit log in %s cannot be written; operations continue without it: %s", FOLDER, error)
+            _log.warning("the audit log in %s cannot be written; operations continue without it: %s", AUDIT, error)
         with self._lock:
-            self._descriptor = -1
+            self._pages.let_go()
 
     def _note_end(self) -> None:
         """Have the lines written at the end of a process that multiprocessing forked: it leaves out ``atexit``."""
@@ -332,29 +311,6 @@ class _Lines:
         except RuntimeError:  # no thread can be started, or Python is ending
             self.flush()
 
-    def _append(self, name: str, lines: bytes) -> None:
-        if self._descriptor < 0 or name != self._name or not self._is_current():
-            self._descriptor = -1
-            self._open(name)
-        if self._torn:
-            lines = b"\n" + lines
-        self._torn = os.write(self._descriptor, lines) != len(lines)
-        if self._torn:  # the disk is full; the next line must not continue this one
-            raise OSError("only part of a line was written")
-
-    def _is_current(self) -> bool:
-        """Whether the name still leads to the open file."""
-        try:
-            found = os.stat(self._path, follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return found.st_ino == self._inode
-
-    def _open(self, name: str) -> None:
-        self._descriptor = _open_month(self._directory, name)
-        self._name, self._path = name, os.path.join(self._directory, FOLDER, name)
-        self._inode = os.fstat(self._descriptor).st_ino
-
 
 def _flush(lines: weakref.ref[_Lines]) -> None:
     if (alive := lines()) is not None:
@@ -370,40 +326,3 @@ def _line_of(event: AuditEvent, at: str) -> dict[str, Any]:
     """The JSON object of an event: its time and what is known."""
     known = zip(_FIELDS, _values_of(event), strict=True)
     return {"at": at, **{name: value for name, value in known if value is not None}}
-
-
-def _runs_in(root: int, month: str, *, about: bytes) -> set[bytes]:
-    """The runs, as they are written, in the lines of a month that hold ``about``."""
-    with _opened(root, month, os.O_RDONLY) as file:
-        return {found[0] for line in file if about in line and (found := _RUN.search(line)) is not None}
-
-
-def _blank(root: int, month: str, *, about: bytes, runs: Collection[bytes]) -> None:
-    at = 0
-    with _opened(root, month, os.O_RDWR) as file:
-        for line in file:
-            if about in line:
-                gone = [] if _OF_OPERATOR in line else [*_NAMES.finditer(line)]
-            else:
-                gone = [] if _USER in line else [found for found in _RUN.finditer(line) if found[0] in runs]
-            for found in gone:
-                name = found[0][: found[0].index(b":")]
-                os.pwrite(file.fileno(), (name + b':""').ljust(len(found[0])), at + found.start())
-            at += len(line)
-    atomic.sync_file(root, month)
-
-
-def _opened(root: int, month: str, mode: int) -> BinaryIO:
-    return os.fdopen(os.open(month, mode | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root), "rb")
-
-
-def _open_month(directory: str, name: str) -> Descriptor:
-    """Open a month's file for appending, without following a link below the memory directory."""
-    root = Descriptor.of_directory(directory)
-    atomic.make_folder(root, FOLDER)
-    folder = Descriptor.of_folder(root, FOLDER)
-    descriptor = Descriptor(os.open(name, _APPEND, 0o600, dir_fd=folder))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise OSError(f"{FOLDER}/{name} is not a regular file")
-    os.fchmod(descriptor, 0o600)
-    return descriptor

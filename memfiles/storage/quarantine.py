@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from memfiles.errors import RecordCorrupt
@@ -20,7 +21,7 @@ from memfiles.records.history import texts_in
 from memfiles.records.record import MAX_RECORD_BYTES, read_record
 from memfiles.records.redactions import Piece, reveal
 from memfiles.storage import atomic
-from memfiles.storage.atomic import storage_failure
+from memfiles.storage.atomic import Descriptor, storage_failure
 
 FOLDER = "quarantine"
 CONFLICTS = "conflicts"
@@ -42,21 +43,50 @@ class KeptCopy(NamedTuple):
 
 
 class Quarantine(NamedTuple):
-    """The kept copies of a memory directory; see ``record_store.KeptCopies``."""
+    """The kept copies of a memory directory, given by path or descriptor; see ``home.KeptConflicts``."""
 
-    directory: int
+    where: int | Path
 
     def listing(self) -> list[tuple[str, str]]:
         """See ``KeptCopies``."""
-        return listing(self.directory)
+        return [(note.kept, note.reason) for note in self.notes(FOLDER)]
 
     def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
         """See ``KeptCopies``."""
-        return remove_copies(self.directory, path, holding=holding)
+        return remove_copies(self._opened(), path, holding=holding)
 
     def remove_if(self, is_unwanted: Callable[[str, bytes], bool]) -> None:
         """See ``KeptCopies``."""
-        remove_if(self.directory, is_unwanted)
+        remove_if(self._opened(), is_unwanted)
+
+    def notes(self, folder: str) -> list[KeptCopy]:
+        """See ``KeptConflicts``."""
+        try:
+            directory = self._opened()
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return notes(directory, folder)
+
+    def read(self, kept: str) -> bytes | None:
+        """See ``KeptConflicts``."""
+        try:
+            found = atomic.read(self._opened(), kept, limit=MAX_RECORD_BYTES)
+        except RecordCorrupt:
+            return None
+        return found[0] if found is not None else None
+
+    def keep(self, path: str, data: bytes, *, reason: str, at: str, folder: str, lost: MergeSide | None = None) -> None:
+        """See ``KeptConflicts``."""
+        with storage_failure(f"a copy of {path} cannot be kept in {folder}"):
+            keep_copy(self._opened(), path, data, reason=reason, at=at, folder=folder, lost=lost)
+
+    def remove_copy(self, kept: str) -> None:
+        """See ``KeptConflicts``."""
+        with storage_failure(f"{kept} cannot be removed"):
+            _remove(self._opened(), kept)
+
+    def _opened(self) -> int:
+        return self.where if isinstance(self.where, int) else Descriptor.of_directory(self.where)
 
 
 def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None = None) -> str:
@@ -86,21 +116,10 @@ def keep_copy(
     return kept
 
 
-def listing(directory: int, *, folder: str = FOLDER) -> list[tuple[str, str]]:
-    """The path and reason of everything in ``folder``."""
-    return [(note.kept, note.reason) for note in notes(directory, folder)]
-
-
 def notes(directory: int, folder: str) -> list[KeptCopy]:
     """What is known of everything in ``folder``."""
     with storage_failure(f"the folder {folder} cannot be listed"):
         return [_note_of(directory, f"{folder}/{name}") for name in _names(directory, folder)]
-
-
-def remove_copy(directory: int, kept: str) -> None:
-    """Delete the copy at this path, which is one of ``notes``."""
-    with storage_failure(f"{kept} cannot be removed"):
-        _remove(directory, kept)
 
 
 def remove_if(directory: int, is_unwanted: Callable[[str, bytes], bool]) -> None:

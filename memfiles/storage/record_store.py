@@ -13,11 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from msgspec import Struct
 
 from memfiles.records.redactions import Piece
 from memfiles.storage.atomic import Signature
+
+if TYPE_CHECKING:
+    from memfiles.storage.home import MemoryHome
 
 T = TypeVar("T")
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -182,3 +188,49 @@ class RecordStore(Records, Protocol):
 
     def close(self) -> None:
         """Give the store up. Every change is durable already; no change is possible afterwards."""
+
+
+@runtime_checkable
+class RemoteStore(Protocol):
+    """What a store says besides, that other machines use as well, so that a process keeps up with it."""
+
+    @property
+    def id(self) -> str:
+        """A name that no other store has, nor the same one after it was made anew."""
+
+    @property
+    def home(self) -> MemoryHome:
+        """The home that it is of."""
+
+    @property
+    def cache(self) -> Path | None:
+        """The directory where this machine may keep what is derived from it; None: in memory."""
+
+    def point(self) -> str:
+        """The point of now, from which ``changes`` tells what comes."""
+
+
+class StoreSurvey(Struct, frozen=True):
+    """A store as this process finds it.
+
+    ``answer_ms`` is how long a question took. ``schema_version`` is that of the tables, ``known_version`` that of this
+    program. ``may_erase``: the role may remove forgotten text from dead rows. ``is_pooled``: a pooler stands between,
+    so that changes of others are found by looking. ``open_transactions`` may still commit below the newest one: the
+    feed tells what was committed meanwhile again and again until they end. ``pool`` is the most connections of a
+    process, ``connections`` how many of them it has.
+    """
+
+    server: str
+    role: str
+    schema: str
+    workspace: str
+    schema_version: int
+    known_version: int
+    answer_ms: float
+    records: int
+    may_erase: bool
+    is_pooled: bool
+    is_standby: bool
+    open_transactions: int
+    pool: int
+    connections: int

@@ -366,12 +366,12 @@ class DeclaredFiles:
     is_deep = False
     what = "record"
 
-    def __init__(self, repository: RecordRepository[Any], directory: Path) -> None:
+    def __init__(self, repository: RecordRepository[Any], directory: Path | None) -> None:
         self._repository, self._directory = repository, directory
 
     def folder(self) -> Path:
         """See ``Watched``; ``InvalidArgument`` while it is gone."""
-        if not self._directory.is_dir():
+        if self._directory is None or not self._directory.is_dir():
             raise InvalidArgument(f"there is no memory directory {self._directory} to watch")
         return self._directory
 

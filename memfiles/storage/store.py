@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt, StorageFailed
 from memfiles.records.keys import is_record_path
@@ -27,11 +27,22 @@ from memfiles.storage import atomic, entry_folders, quarantine, recovery
 from memfiles.storage.atomic import Descriptor, Signature, reason, record_paths_in, storage_failure
 from memfiles.storage.atomic import real_directory as real_directory
 from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.home import Durability as Durability
+from memfiles.storage.home import MemoryHome
 from memfiles.storage.journal import FOLDER, Journal
 from memfiles.storage.locks import FOLDER as LOCK_FOLDER
 from memfiles.storage.locks import RecordLocks
 from memfiles.storage.quarantine import Quarantine
-from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide, NewVersion, Records, RecordStore
+from memfiles.storage.record_store import (
+    Changes,
+    ChangeSet,
+    CommitHook,
+    Decide,
+    NewVersion,
+    Records,
+    RecordStore,
+    RemoteStore,
+)
 from memfiles.storage.transaction import LeftBehind, Transactions
 
 STATE_FOLDER = ".state"
@@ -43,8 +54,6 @@ _POLL_SECONDS = 0.1
 _SCRUB_POLL_SECONDS = 0.02
 _log = logging.getLogger("memfiles")
 T = TypeVar("T")
-Durability = Literal["fsync", "os"]
-"""``fsync``: a change is on the disk when its commit returns; ``os``: it survives a kill, but not a power cut."""
 
 
 class Store:
@@ -367,9 +376,9 @@ def with_files(store: RecordStore) -> Store | None:
     return store if isinstance(store, Store) else None
 
 
-def directory_of(store: RecordStore) -> Path | None:
-    """The memory directory of a store, None if its records are elsewhere."""
-    return store.directory if isinstance(store, Store) else None
+def kept_with(store: RecordStore) -> Path | MemoryHome | None:
+    """Where the audit and the ledger of a mirror are kept with the records; None of a store that has none."""
+    return store.directory if isinstance(store, Store) else store.home if isinstance(store, RemoteStore) else None
 
 
 def sweep(store: Store | None) -> None:
@@ -379,12 +388,6 @@ def sweep(store: Store | None) -> None:
             store.recover()
     except MemfilesError as error:
         _log.warning("temp files of dead writers could not be removed: %s", error)
-
-
-def needs_recovery(directory: Path) -> bool:
-    """Whether a process died in this directory and left a journal to replay."""
-    with storage_failure(f"cannot examine the memory directory {directory}"):
-        return recovery.is_needed(Descriptor.of_directory(directory))
 
 
 def _make_directory(directory: Path, *, flush: bool) -> Descriptor:

@@ -23,12 +23,14 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
-from memfiles.records.keys import TEMP_PREFIX
+from memfiles.records.keys import ENTRIES, TEMP_PREFIX
 from memfiles.storage.atomic import Descriptor
 from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.record_store import RecordStore, RemoteStore
 
 _CALM_SECONDS = 0.05
 _LONGEST_CALM_SECONDS = 0.5  # while somebody writes without pause
@@ -37,6 +39,7 @@ _SWEEP_SECONDS = 30.0
 _SWEEP_WITHOUT_EVENTS_SECONDS = 1.0
 _RAREST_SWEEP_SECONDS = 10.0  # without events
 _SWEEP_SHARE = 25
+_FEED_SECONDS = 0.5  # a close waits for so long at most
 
 # <sys/inotify.h>
 _CLOSED_AFTER_WRITING, _MOVED_FROM, _MOVED_TO, _CREATED, _DELETED = 0x8, 0x40, 0x80, 0x100, 0x200
@@ -338,3 +341,68 @@ def _checked(result: int) -> int:
         number = ctypes.get_errno()
         raise OSError(number, _USED_UP.get(number) or os.strerror(number))
     return result
+
+
+class FeedWatcher:
+    """Has the records of a store without files examined that others change, as its feed tells of them."""
+
+    def __init__(self, store: RecordStore, files: Watched, entries: Watched | None) -> None:
+        self._store, self._files, self._entries = store, files, entries
+        self._ended = threading.Event()
+        self._point: str | None = None
+        self._complaint = ""
+        self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
+        if isinstance(store, RemoteStore):
+            self._point = store.point()  # before anyone relies on being told
+        self._thread.start()
+        renew_in_child(self, FeedWatcher._leave_to_parent)
+
+    def close(self) -> None:
+        """Stop watching. May be called again, and from a callback."""
+        self._ended.set()
+        if self._thread is not threading.current_thread() and self._thread.is_alive():
+            self._thread.join()
+
+    def _leave_to_parent(self) -> None:
+        self._ended = threading.Event()
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                if self._point is None or self._store.wait(self._point, seconds=_FEED_SECONDS):
+                    told = self._store.changes(self._point)
+                    self._look(told.records if self._point is not None else ())
+                    self._point = told.until
+                self._complaint = ""
+            except Exception as error:
+                self._complain(error)
+                self._ended.wait(_SWEEP_WITHOUT_EVENTS_SECONDS)
+
+    def _look(self, changed: Iterable[str]) -> None:
+        for path in changed:
+            is_entry = path.startswith(f"{ENTRIES}/")
+            watched, short = (self._entries, path[len(ENTRIES) + 1 :]) if is_entry else (self._files, path)
+            record = watched.record_at(short) if watched is not None else None
+            if watched is None or record is None:
+                continue
+            try:
+                watched.look(record)
+            except Exception as error:
+                self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        """Say once what is wrong, until it works again."""
+        if not self._ended.is_set() and str(error) != self._complaint:
+            self._complaint = str(error)
+            _log.warning("changes of others are heard of later: %s", error)
+
+
+def watch(store: RecordStore, files: Watched, entries: Watched | None, cleanup: ExitStack) -> None:
+    """Watch the records for changes by people, other programs and other processes until the ``cleanup``."""
+    if isinstance(store, RemoteStore):
+        cleanup.callback(FeedWatcher(store, files, entries).close)
+        return
+    for watched in (files, entries):
+        if watched is not None:
+            cleanup.callback(Watcher(watched).close)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from os import PathLike
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -17,12 +17,14 @@ from memfiles.errors import InvalidArgument, ReadOnly, RecordCorrupt, RevisionCo
 from memfiles.records.entry import Entry
 from memfiles.records.keys import check_whole, id_path
 from memfiles.records.marks import Mark
-from memfiles.records.record import MAX_RECORD_BYTES, Actor, Record, check_text
+from memfiles.records.record import Actor, Record, check_text
 from memfiles.records.redactions import reveal
-from memfiles.storage import atomic, quarantine
-from memfiles.storage.atomic import Descriptor, storage_failure
+from memfiles.storage import quarantine
+from memfiles.storage.atomic import storage_failure
 from memfiles.storage.events import AuditEvent, AuditLog
-from memfiles.storage.quarantine import MergeSide
+from memfiles.storage.home import KeptConflicts, MemoryHome, home_of
+from memfiles.storage.quarantine import KeptCopy, MergeSide
+from memfiles.storage.record_store import Records
 from memfiles.sync.merge.merge_entries import fate, place_of
 from memfiles.sync.merge.record_types import SyncedRecord, decode_copy, pieces_in
 
@@ -93,22 +95,23 @@ class ConflictResolved:
 
 
 class Conflicts:
-    """The losing copies of merges that are kept in one directory: two verbs of ``memory.sync``, for its operator."""
+    """The losing copies of merges that are kept in one memory: two verbs of ``memory.sync``, for its operator."""
 
-    def __init__(self, directory: Path, *, rewrite: Rewrite | None = None, audit: AuditLog | None = None) -> None:
+    def __init__(
+        self, where: str | PathLike[str] | MemoryHome, *, rewrite: Rewrite | None = None, audit: AuditLog | None = None
+    ) -> None:
         """Without ``rewrite`` they can be looked at only."""
-        self._directory = directory
+        self._home = home_of(where)
         self._rewrite = rewrite
         self._audit = audit
 
     def conflicts(self) -> list[Conflict]:
         """The losing copies of all levels, the newest first; reads only the disk."""
-        with storage_failure("the conflicts cannot be listed"):
-            try:
-                directory = Descriptor.of_directory(self._directory)
-            except FileNotFoundError:
+        with storage_failure("the conflicts cannot be listed"), self._home.reading() as records:
+            if records is None:
                 return []
-            found = [_conflict(directory, note)[0] for note in quarantine.notes(directory, quarantine.CONFLICTS)]
+            kept = self._home.kept
+            found = [_conflict(records, kept, note)[0] for note in kept.notes(quarantine.CONFLICTS)]
         return sorted(found, key=lambda each: (each.at, each.path), reverse=True)
 
     def resolve(
@@ -132,10 +135,12 @@ class Conflicts:
             check_whole(expected_revision, what="expected_revision", least=1)
         if self._rewrite is None:
             raise ReadOnly("this memory was opened to be looked at only")
-        with storage_failure("the conflict cannot be settled"):
-            directory = Descriptor.of_directory(self._directory)
-            noted = {note.kept: note for note in quarantine.notes(directory, quarantine.CONFLICTS)}
-            found, record = _conflict(directory, noted[self._find(conflict).path])
+        kept = self._home.kept
+        with storage_failure("the conflict cannot be settled"), self._home.reading() as records:
+            chosen = self._find(conflict).path
+            assert records is not None, "there are conflicts"
+            noted = {note.kept: note for note in kept.notes(quarantine.CONFLICTS)}
+            found, record = _conflict(records, kept, noted[chosen])
         revision = None
         if take != "record":
             if record is None or (take == "copy" and found.state in _BARRED):
@@ -144,7 +149,7 @@ class Conflicts:
                 raise RevisionConflict(f"{found.name} is at revision {record.revision}, not {expected_revision}")
             revision = self._rewrite(record, found.content if text is None else text, by)  # 1 durable
         with storage_failure(f"{found.path} cannot be removed"):
-            quarantine.remove_copy(directory, found.path)  # 2 a kill before leaves a copy of what the record has
+            kept.remove_copy(found.path)  # 2 a kill before leaves a copy of what the record has
         if self._audit is not None:
             who = by or Actor()
             event = AuditEvent("resolve", "ok", found.record, found.level or None, who.agent, who.session)
@@ -161,14 +166,14 @@ class Conflicts:
         raise InvalidArgument(f"{len(found) or 'no'} conflicts of {ascii(wanted[:80])}: name one of {listed}")
 
 
-def _conflict(directory: int, note: quarantine.KeptCopy) -> tuple[Conflict, Record | Entry | None]:
+def _conflict(records: Records, kept: KeptConflicts, note: KeptCopy) -> tuple[Conflict, Record | Entry | None]:
     """The conflict of a copy, and its record as it is now; None without one that could take the text."""
     known: dict[str, Any] = {"path": note.kept, "at": note.at, "why": note.reason, "lost": note.lost}
-    copy = _read(directory, note.kept, of=note.path)
+    copy = _decoded(kept.read(note.kept), note.path)
     if copy is None or isinstance(copy, Mark):
         return Conflict(record=note.path, name="", level="", state="unreadable", **known), None
-    path, is_forgotten = _place_of(directory, copy, note.path)
-    record = _read(directory, path)
+    path, is_forgotten = _place_of(records, copy, note.path)
+    record = _read(records, path)
     known |= {"record": path, "level": copy.level}
     known |= {"name": copy.name} if isinstance(copy, Record) else {"name": copy.key, "user": copy.user}
     if is_forgotten or record is None or isinstance(record, Mark):
@@ -182,22 +187,29 @@ def _conflict(directory: int, note: quarantine.KeptCopy) -> tuple[Conflict, Reco
     return Conflict(state=state, new_lines=len(lacking), content=copy.content, **known), record
 
 
-def _place_of(directory: int, copy: Record | Entry, path: str) -> tuple[str, bool]:
+def _place_of(records: Records, copy: Record | Entry, path: str) -> tuple[str, bool]:
     """Where the record of a copy is now, and whether its entry was forgotten."""
     if isinstance(copy, Record):
         return path, False
-    there = _read(directory, path)
-    marks = {id: mark for id in copy.ids if isinstance(mark := _read(directory, id_path(id)), Mark)}
+    there = _read(records, path)
+    marks = {id: mark for id in copy.ids if isinstance(mark := _read(records, id_path(id)), Mark)}
     place = place_of(copy, marks)
     is_forgotten = fate(copy, None if isinstance(there, Record) else there, marks) == "forgotten"
     return (place.target if place is not None else path), is_forgotten
 
 
-def _read(directory: int, path: str, *, of: str | None = None) -> SyncedRecord | None:
-    """The sound record in the file at ``path``, or the copy in it ``of`` another one; None if there is none."""
+def _read(records: Records, path: str) -> SyncedRecord | None:
+    """The sound record at ``path``; None if there is none."""
     try:
-        found = atomic.read(directory, path, limit=MAX_RECORD_BYTES)
-        return decode_copy(found[0], path=of or path) if found is not None else None
+        found = records.find(path)
+    except RecordCorrupt:
+        return None
+    return _decoded(found[0], path) if found is not None else None
+
+
+def _decoded(body: bytes | None, path: str) -> SyncedRecord | None:
+    try:
+        return decode_copy(body, path=path) if body is not None else None
     except RecordCorrupt:
         return None
 

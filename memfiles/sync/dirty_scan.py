@@ -7,7 +7,7 @@ a folder in which no file was put since the last scan is not compared again, unl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
@@ -60,6 +60,7 @@ class DirtyScan:
         self._downloads = downloads
         self._compared: dict[str, _Compared] = {}
         self._private: dict[str, Signature] = {}
+        self._first_seen: dict[str, tuple[Signature, int]] = {}
 
     def dirty(self, *, care: Care = "usual") -> list[Dirty]:
         """The records to push. One stat each; only those that changed since the last scan are read.
@@ -115,13 +116,22 @@ class DirtyScan:
             local = self._replica.read(path) if path in digests else None
             is_known = local is not None and not local.is_provisional and local.digest == digests[path]
             if local is not None and is_known:
+                self._first_seen.pop(path, None)
                 if is_settled(local.signature):
                     settled[path] = local.signature
             elif local is not None or not self._is_private(path, signature):
-                dirty.append(Dirty(path, signature.mtime_ns))
+                dirty.append(Dirty(path, self._since(path, signature)))
         if settled:
             self._ledger.settle(settled)
         return dirty
+
+    def _since(self, path: str, signature: Signature) -> int:
+        """When a version was written, or was first seen here where a store does not say."""
+        if signature.mtime_ns:
+            return signature.mtime_ns
+        if self._first_seen.get(path, (None, 0))[0] != signature:
+            self._first_seen[path] = signature, time_ns()
+        return self._first_seen[path][1]
 
     def _is_private(self, path: str, signature: Signature) -> bool:
         """Whether no mirror may have the record at ``path``; an answer is kept for each version."""

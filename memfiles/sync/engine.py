@@ -45,6 +45,7 @@ _THOROUGH_SECONDS = 600.0  # between sweeps that also compare files that can onl
 _FETCH_SECONDS = 15.0  # between requests for entries that the mirror has not given yet
 _START_SECONDS = 30.0  # how long a start waits for entries if there are none at all
 _LOSS_SECONDS = 3600.0  # between checks whether the mirror has lost anything
+_ELSEWHERE_SECONDS = 0.2  # until a job that another process does is tried again
 _IDLE_SECONDS = 5.0  # between checks whether there is time to write a pack
 _PACK_SECONDS = 600.0  # between one pack and the next
 _CLOSE_SECONDS = 5.0
@@ -70,7 +71,7 @@ class Sync:
     ) -> None:
         """``now`` gives the time for changes and for copies that are ``kept``; ``dispatcher`` carries out the tasks."""
         self.settings = settings
-        kept = kept or Conflicts(replica.directory)
+        kept = kept or Conflicts(replica.home)
         self.conflicts, self.resolve = kept.conflicts, kept.resolve
         self._replica = replica
         self._ledger = ledger
@@ -118,7 +119,7 @@ class Sync:
     def status(self) -> SyncStatus:
         """How far the mirror is behind, found on the disk alone."""
         dirty, told = self._scan.dirty(), (self._errors.last, self._ledger.meta.state().shortcomings)
-        return status_of(self.settings.url, dirty, *told, directory=self._replica.directory)
+        return status_of(self.settings.url, dirty, *told, where=self._replica.home)
 
     def flush(self, timeout: float = 30.0, *, insist: bool = True, progress: Progress | None = None) -> bool:
         """Push what the mirror lacks now, and wait for it; returns whether that was done within ``timeout`` seconds.
@@ -205,6 +206,8 @@ class Sync:
         def attempt() -> None:
             try:
                 job()
+            except LockTimeout as error:
+                _log.debug("left to another process: %s", error)
             except Exception as error:
                 self._errors.note(_BACKGROUND, error)
 
@@ -212,13 +215,20 @@ class Sync:
         return True
 
     def _run_job(self, job: Callable[[], None], timeout: float) -> None:
-        """Have a worker do a job, and give up after ``timeout`` seconds if the mirror hangs."""
-        if self._dispatcher.is_closed:
-            raise InvalidArgument("this memory is closed; open it again")
-        running = self._dispatcher.in_background(job)
-        if not wait([running], timeout).done:
-            raise MirrorUnavailable(f"the mirror did not answer within {timeout:g} s")
-        running.result()
+        """Have a worker do a job, and give up after ``timeout`` seconds if the mirror hangs, or others are at it."""
+        deadline = time.monotonic() + timeout
+        while True:
+            if self._dispatcher.is_closed:
+                raise InvalidArgument("this memory is closed; open it again")
+            running = self._dispatcher.in_background(job)
+            if not wait([running], max(0.0, deadline - time.monotonic())).done:
+                raise MirrorUnavailable(f"the mirror did not answer within {timeout:g} s")
+            try:
+                return running.result()
+            except LockTimeout as error:
+                if time.monotonic() >= deadline:
+                    raise MirrorUnavailable(f"{error}; that took longer than {timeout:g} s") from error
+            time.sleep(_ELSEWHERE_SECONDS)
 
     def _reconcile(self, task: Task) -> bool:
         """Reconcile one record with its copy; returns whether the mirror had to be asked."""
@@ -251,7 +261,7 @@ class Sync:
             outcomes, self._outcomes = self._outcomes, {}
         pending = tuple(record.path for record in self._scan.dirty())
         unused = {key: why for key, why in self._errors.open.items() if key.endswith(".json") and key not in pending}
-        return SyncReport(dict(sorted(outcomes.items())), pending, unused | refused_in(self._replica.directory))
+        return SyncReport(dict(sorted(outcomes.items())), pending, unused | refused_in(self._replica.home))
 
 
 class _ErrorLog:
@@ -340,23 +350,25 @@ class _Jobs:
 
     def find_changed_copies(self) -> None:
         """Have the records reconciled whose copies changed in the mirror, and fetch new entries."""
-        listed = dict(self.mirror.list())
-        changed = self.scan.changed(listed)
-        for path in filter(is_id_path, changed):  # what became of entries comes before these; errors are told below
-            with suppress(LockTimeout, CopyRefused, RecordCorrupt), self.replica.turn(path):
-                self.reconciler.note(path, self.reconciler.reconcile(path, look=True))
-        for path in changed:
-            self.dispatcher.at_once(path, look=True)
-        self._fetch_entries(listed)
+        with self.replica.home.mirrored.leading():
+            listed = dict(self.mirror.list())
+            changed = self.scan.changed(listed)
+            for path in filter(is_id_path, changed):  # what became of entries comes first; errors are told below
+                with suppress(LockTimeout, CopyRefused, RecordCorrupt), self.replica.turn(path):
+                    self.reconciler.note(path, self.reconciler.reconcile(path, look=True))
+            for path in changed:
+                self.dispatcher.at_once(path, look=True)
+            self._fetch_entries(listed)
         self.errors.answered()
 
     def find_lost_copies(self) -> None:
         """Have the records pushed whose copies the mirror lost, and fetch the entries if that was never completed."""
-        listed = dict(self.mirror.list())
-        for path in self.scan.lost(listed):
-            self.dispatcher.at_once(path, look=True)
-        if not self.ledger.meta.state().has_fetched_entries or not self.replica.listing.entry_paths():
-            self._fetch_entries(listed)
+        with self.replica.home.mirrored.leading():
+            listed = dict(self.mirror.list())
+            for path in self.scan.lost(listed):
+                self.dispatcher.at_once(path, look=True)
+            if not self.ledger.meta.state().has_fetched_entries or not self.replica.listing.entry_paths():
+                self._fetch_entries(listed)
         self.errors.answered()
 
     def find_first_entries(self) -> None:
@@ -370,8 +382,9 @@ class _Jobs:
         self.reconciler.remove_stale_pack()
         now = time.monotonic()
         if now >= self.pack_after and self.dispatcher.is_idle and is_pack_stale(self.replica, self.ledger):
-            self.pack_after = now + _PACK_SECONDS
-            refresh_pack(self.replica, self.mirror, self.ledger)
+            with self.replica.home.mirrored.leading():
+                self.pack_after = now + _PACK_SECONDS
+                refresh_pack(self.replica, self.mirror, self.ledger)
 
     def note_shortcomings(self, path: str) -> None:
         """Note, once in a while, which promises the mirror breaks: a put just told it, so it is seldom asked."""

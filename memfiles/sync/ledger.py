@@ -8,13 +8,14 @@ after a redaction it holds no earlier text of that record, however late an ackno
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
 from typing import Any, Literal
 
 from memfiles.errors import StorageFailed
@@ -22,10 +23,12 @@ from memfiles.records.keys import ENTRIES
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase, DerivedFile, boot_id
 from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.home import MemoryHome, home_of
 from memfiles.sync.mirror import Stored
 
-Run = Callable[..., sqlite3.Cursor]  # one statement of a transaction, with its values
+Run = Callable[..., Any]  # one statement of a transaction, with its values
 PATH = ".state/mirror.sqlite"
+_log = logging.getLogger("memfiles")
 _TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)",
     """
@@ -45,9 +48,14 @@ _FILE = DerivedFile(
     patience_seconds=10.0,
 )
 _ROW = "SELECT version, digest, body, sent, sent_version FROM note WHERE path = ?"
+_NOTE_PATH = "INSERT INTO note (path) VALUES (?) ON CONFLICT DO NOTHING"
+_NOTE_FIRST = "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO NOTHING"
+_NOTE = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+_META = "SELECT key, value FROM meta WHERE true"
+_NUMBER = "CAST(value AS INTEGER)"
 _SIGNATURES = "SELECT path, inode, size, mtime_ns FROM note WHERE inode IS NOT NULL AND sent IS NULL"
 _DIGESTS = "SELECT path, digest FROM note WHERE digest IS NOT NULL AND sent IS NULL"
-_IS_SOLVED = "UPDATE meta SET value = NULL WHERE key = 'last_error' AND instr(value, ? || ': ') = 1"
+_IS_SOLVED = "UPDATE meta SET value = NULL WHERE key = 'last_error' AND substr(value, 1, length(?)) = ?"
 _BETWEEN = " AND path >= ? AND path < ?"
 _COPIES = "SELECT path, body, version FROM note WHERE version IS NOT NULL AND length(body) > 0 AND path > ?"
 _COPIES_AT_ONCE = 500
@@ -101,11 +109,13 @@ class LedgerSnapshot:
 class Ledger:
     """The ledger of one directory and one mirror. Threads and processes may share it."""
 
-    def __init__(self, directory: Path, *, mirror: str, keys: Callable[[], Iterable[str]] = tuple) -> None:
+    def __init__(
+        self, where: str | PathLike[str] | MemoryHome, *, mirror: str, keys: Callable[[], Iterable[str]] = tuple
+    ) -> None:
         """``mirror`` names the mirror: rows of another one do not count. ``keys`` gives the ids of its usable keys."""
         self._mirror = mirror
         self._keys = keys
-        self._database = DerivedDatabase(_FILE, directory, check=self._drop_untrusted)
+        self._database = home_of(where).mirrored.database(_FILE, self._drop_untrusted)
         self._turn = threading.Lock()
         self._is_closed = False
         self.meta = LedgerMeta(self._change, self._compact)
@@ -151,7 +161,7 @@ class Ledger:
         """
         with self._change() as run:
             _bury(run, path, revision=revision)
-            run("INSERT OR REPLACE INTO meta VALUES ('unwiped', 'yes')")
+            run(_NOTE, "unwiped", "yes")
 
     def forget_redaction(self, path: str) -> None:
         """The record was restored as it was before its redaction: it may be pushed like any other."""
@@ -169,26 +179,26 @@ class Ledger:
         False: the record was redacted meanwhile, and this body must not be sent.
         """
         with self._change() as run:
-            run("INSERT OR IGNORE INTO note (path) VALUES (?)", path)
+            run(_NOTE_PATH, path)
             statement = "UPDATE note SET sent = ?, sent_version = ? WHERE path = ? AND redacted <= ?"
-            return run(statement, body, version, path, revision).rowcount == 1
+            return int(run(statement, body, version, path, revision).rowcount) == 1
 
     def acknowledge(self, *copies: Acknowledged) -> None:
         """The mirror has these copies; no put is under way any more."""
         with self._change() as run:
-            run("INSERT OR IGNORE INTO meta VALUES ('unpacked', 0)")
-            run("UPDATE meta SET value = value + ? WHERE key = 'unpacked'", len(copies))
+            run(_NOTE_FIRST, "unpacked", "0")
+            run(f"UPDATE meta SET value = CAST({_NUMBER} + ? AS TEXT) WHERE key = 'unpacked'", len(copies))
             for copy in copies:
-                run(_IS_SOLVED, copy.path)
-                run("INSERT OR IGNORE INTO note (path) VALUES (?)", copy.path)
+                run(_IS_SOLVED, told := f"{copy.path}: ", told)
+                run(_NOTE_PATH, copy.path)
+                kept = "CASE WHEN redacted > ? THEN NULL ELSE ? END" if copy.body is not None else "NULL"
                 run(
                     "UPDATE note SET version = ?, digest = ?, inode = ?, size = ?, mtime_ns = ?, sent = NULL,"
-                    " sent_version = NULL, body = CASE WHEN redacted > ? THEN NULL ELSE ? END WHERE path = ?",
+                    f" sent_version = NULL, body = {kept} WHERE path = ?",
                     copy.version,
                     copy.digest,
                     *(copy.signature or (None, None, None)),
-                    copy.revision,
-                    copy.body,
+                    *((copy.revision, copy.body) if copy.body is not None else ()),
                     copy.path,
                 )
 
@@ -231,14 +241,13 @@ class Ledger:
             self._database.start_over()
         return self._database
 
-    def _drop_untrusted(self, connection: sqlite3.Connection) -> None:
+    def _drop_untrusted(self, connection: Any) -> None:
         """Empty the notes if they are of another mirror or may have met a power cut."""
-        meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        meta = dict(connection.execute(_META).fetchall())
         if not _is_trusted(meta, mirror=self._mirror):
-            connection.execute("DELETE FROM note")
+            connection.execute("DELETE FROM note WHERE true")
             connection.execute("DELETE FROM meta WHERE key IN ('last_error', 'entries_fetched', 'shortcomings')")
-        noted = [("mirror", self._mirror), ("boot", boot_id())]
-        connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)
+        connection.execute(_NOTE, ("mirror", self._mirror))
 
     def _leave_to_parent(self) -> None:
         """In the child of a fork: another thread may have been in the middle of a transaction."""
@@ -273,13 +282,21 @@ class LedgerMeta:
     def origin(self) -> str:
         """The random id of this directory in version vectors: 12 hex digits."""
         with self._change() as run:
-            run("INSERT OR IGNORE INTO meta VALUES ('origin', ?)", secrets.token_hex(6))
+            run(_NOTE_FIRST, "origin", secrets.token_hex(6))
             return str(run("SELECT value FROM meta WHERE key = 'origin'").fetchone()[0])
+
+    def known_origin(self) -> str | None:
+        """The same; None where none can be made: a read-only disk has no changes to attribute."""
+        try:
+            return self.origin()
+        except StorageFailed as error:
+            _log.warning("this directory has no id to mark its changes with in the mirror: %s", error)
+            return None
 
     def state(self) -> LedgerState:
         """The chores that are left, and what is known of the mirror."""
         with self._change() as run:
-            meta = dict(run("SELECT key, value FROM meta").fetchall())
+            meta = dict(run(_META).fetchall())
         unpacked, redactions, removed = (int(meta.get(key, 0)) for key in ("unpacked", "redactions", _REMOVED))
         chores = redactions > removed, "unwiped" in meta
         return LedgerState(unpacked, redactions, *chores, "entries_fetched" in meta, _shortcomings(meta))
@@ -290,24 +307,28 @@ class LedgerMeta:
         An acknowledgement of the record that an error names clears it.
         """
         with self._change() as run:
-            run("INSERT OR REPLACE INTO meta VALUES (?, ?)", key, value)
+            run(_NOTE, key, value)
 
     def note_shortcomings(self, found: Sequence[str]) -> None:
         """Note which promises the mirror breaks."""
         with self._change() as run:
-            run("INSERT OR REPLACE INTO meta VALUES ('shortcomings', ?)", json.dumps(found))
+            run(_NOTE, "shortcomings", json.dumps(found))
 
     def pack_is_removed(self, *, redactions: int) -> None:
         """The mirror's pack is gone after so many redactions; the next one is worth writing soon."""
         with self._change() as run:
-            run("UPDATE meta SET value = (SELECT count(*) FROM note WHERE body IS NOT NULL) WHERE key = 'unpacked'")
-            run("INSERT OR REPLACE INTO meta VALUES (?, ?)", _REMOVED, redactions)
+            (count,) = run("SELECT count(*) FROM note WHERE body IS NOT NULL").fetchone()
+            run("UPDATE meta SET value = ? WHERE key = 'unpacked'", str(count))
+            run(_NOTE, _REMOVED, str(redactions))
 
     def packed(self, count: int, *, redactions: int) -> None:
         """A pack was written of copies from after so many redactions; ``count`` of them were not in one before."""
         with self._change() as run:
-            run("UPDATE meta SET value = max(0, value - ?) WHERE key = 'unpacked'", count)
-            run("UPDATE meta SET value = min(value + 0, ?) WHERE key = ?", redactions, _REMOVED)
+            meta = dict(run(_META).fetchall())
+            bounded = {"unpacked": max(0, int(meta.get("unpacked", 0)) - count)}
+            bounded |= {_REMOVED: min(int(meta.get(_REMOVED, 0)), redactions)}
+            for key, number in bounded.items():
+                run("UPDATE meta SET value = ? WHERE key = ?", str(number), key)
 
     def wipe(self) -> None:
         """Remove all traces of buried rows from the file."""
@@ -316,40 +337,29 @@ class LedgerMeta:
             run("DELETE FROM meta WHERE key = 'unwiped'")
 
 
-def peek(directory: Path, *, mirror: str) -> LedgerSnapshot:
+def peek(where: str | PathLike[str] | MemoryHome, *, mirror: str) -> LedgerSnapshot:
     """Read the ledger without creating or changing anything; rows of another mirror do not count."""
-    try:
-        with closing(_FILE.connect(directory)) as connection:
-            meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-            if _is_trusted(meta, mirror=mirror):
-                signatures = {path: Signature(*there) for path, *there in connection.execute(_SIGNATURES)}
-                digests = dict(connection.execute(_DIGESTS).fetchall())
-                return LedgerSnapshot(signatures, digests, meta.get("last_error"), _shortcomings(meta))
-    except sqlite3.Error:
-        pass  # there are none, or none that can be read
+    with (
+        suppress(sqlite3.Error),
+        home_of(where).mirrored.peeking(_FILE) as connection,
+    ):  # as if there were none
+        meta = dict(connection.execute(_META).fetchall()) if connection is not None else {}
+        if connection is not None and _is_trusted(meta, mirror=mirror):
+            signatures = {path: Signature(*there) for path, *there in connection.execute(_SIGNATURES).fetchall()}
+            digests = dict(connection.execute(_DIGESTS).fetchall())
+            return LedgerSnapshot(signatures, digests, meta.get("last_error"), _shortcomings(meta))
     return LedgerSnapshot({}, {}, None)
 
 
-def scrub(directory: Path | None, revisions: Mapping[str, int]) -> None:
-    """Never keep text of these records from before their revisions in the ledger; durable on return.
+def scrub(where: str | PathLike[str] | MemoryHome | None, revisions: Mapping[str, int]) -> None:
+    """Never keep text of these records from before their revisions in the ledger; durable on return."""
 
-    A ledger that cannot be read is removed, as it may hold anything. Records that are in no directory have none.
-    """
-    if directory is None:
-        return
-    try:
-        with _FILE.failures():
-            if not (directory / PATH).exists():
-                return
-            with closing(_FILE.connect(directory)) as connection:
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("BEGIN IMMEDIATE")
-                for path, revision in revisions.items():
-                    _bury(lambda statement, *values: connection.execute(statement, values), path, revision=revision)
-                connection.execute("COMMIT")
-                connection.execute("VACUUM")  # a row that was once moved to another page left its bytes in the first
-    except DatabaseLost:
-        DerivedDatabase(_FILE, directory).start_over()
+    def bury(connection: Any) -> None:
+        for path, revision in revisions.items():
+            _bury(lambda statement, *values: connection.execute(statement, values), path, revision=revision)
+
+    if where is not None:
+        home_of(where).mirrored.scrub_database(_FILE, bury)
 
 
 def _shortcomings(meta: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -361,21 +371,21 @@ def _is_trusted(meta: Mapping[str, str | None], *, mirror: str) -> bool:
     return meta.get("mirror") == mirror and meta.get("boot") in (None, boot_id())
 
 
-def _drop_versions_of_other_keys(connection: sqlite3.Connection, held: frozenset[str]) -> None:
+def _drop_versions_of_other_keys(connection: Any, held: frozenset[str]) -> None:
     """Have copies read before they are replaced, unless all keys that they may have been opened with are ``held``."""
     found = held and connection.execute("SELECT value FROM meta WHERE key = 'keys'").fetchone()
     noted = frozenset(found[0].split() if found else ["unknown"])
     if held and noted != held:
         if not noted <= held:
             connection.execute("UPDATE note SET version = '' WHERE version IS NOT NULL")
-        connection.execute("INSERT OR REPLACE INTO meta VALUES ('keys', ?)", (" ".join(held),))
+        connection.execute(_NOTE, ("keys", " ".join(held)))
 
 
 def _bury(run: Run, path: str, *, revision: int) -> None:
-    run("INSERT OR IGNORE INTO note (path) VALUES (?)", path)
+    run(_NOTE_PATH, path)
     run("UPDATE note SET body = NULL, sent = NULL, redacted = ? WHERE path = ?", revision, path)
-    run("INSERT OR IGNORE INTO meta VALUES ('redactions', 0)")
-    run("UPDATE meta SET value = value + 1 WHERE key = 'redactions'")
+    run(_NOTE_FIRST, "redactions", "0")
+    run(f"UPDATE meta SET value = CAST({_NUMBER} + 1 AS TEXT) WHERE key = 'redactions'")
 
 
 def _ranges(folder: str) -> list[tuple[str, str]]:

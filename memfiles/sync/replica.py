@@ -5,6 +5,7 @@ The rule this file guards: an entry of one run is private and never leaves the d
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,17 +17,18 @@ from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records.declared_metadata import decode_file
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import is_of_one_run
-from memfiles.records.keys import entry_place, id_path, is_id_path, uid_of
+from memfiles.records.keys import ENTRIES, entry_place, id_path, is_id_path, uid_of
 from memfiles.records.marks import EntryRecord, Mark, vacated
 from memfiles.records.record import Record, digest
 from memfiles.records.redactions import Piece
 from memfiles.storage import entry_folders, quarantine
 from memfiles.storage.atomic import Signature, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
-from memfiles.storage.locks import RecordLocks
+from memfiles.storage.home import MemoryHome, Turns
 from memfiles.storage.quarantine import MergeSide
+from memfiles.storage.record_store import RecordStore
 from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Store
+from memfiles.storage.store import Store, with_files
 from memfiles.sync.merge.merge_entries import MarksById, is_same, place_of, placed
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import SyncedRecord, decode_entry_copy, encode_copy
@@ -83,14 +85,17 @@ class Resolution:
 class Replica:
     """The live memory files of one open store and, once given, its entries."""
 
-    def __init__(self, files: RecordRepository[Record], store: Store, *, now: Callable[[], str]) -> None:
+    def __init__(
+        self, files: RecordRepository[Record], store: RecordStore, home: MemoryHome, *, now: Callable[[], str]
+    ) -> None:
         """``now`` gives the time of kept copies."""
         self._store = store
-        self.directory = store.directory
+        self.home = home
         self._now = now
         self._files = files
         self._entries: RecordRepository[EntryRecord] | None = None
-        self.listing = RecordListing(files, store)
+        directory = with_files(store)
+        self.listing = RecordListing(files, directory) if directory is not None else FeedListing(files, store)
         self._release_forgotten = store.scrub
         self._turns = self._new_turns()
         renew_in_child(self, Replica._leave_to_parent)
@@ -104,7 +109,7 @@ class Replica:
         self.listing.has_entries = True
         return self
 
-    def turn(self, path: str) -> AbstractContextManager[None]:
+    def turn(self, path: str) -> AbstractContextManager[object]:
         """Lock the reconciliation of this record, among all threads and processes.
 
         ``LockTimeout`` at once if it is locked. Readers and writers of the record are not delayed.
@@ -116,10 +121,9 @@ class Replica:
             turns.leave_to_parent()
         self._turns = self._new_turns()
 
-    def _new_turns(self) -> list[RecordLocks]:
+    def _new_turns(self) -> list[Turns]:
         """The turns of records, and of those known by an id: these are taken within the turn of an entry."""
-        folders = (TURNS, TURNS_OF_IDS)
-        return [RecordLocks(self._store.descriptor, timeout=0.0, folder=folder) for folder in folders]
+        return [self.home.mirrored.turns(folder) for folder in (TURNS, TURNS_OF_IDS)]
 
     def read(self, path: str) -> LocalCopy | None:
         """The record at ``path``, after a hand edit was made a revision; None while it cannot be read."""
@@ -226,13 +230,11 @@ class Replica:
 
     def keep(self, path: str, body: bytes, *, why: str, folder: str, lost: MergeSide | None = None) -> None:
         """Keep a copy of the record at ``path`` in quarantine or conflicts."""
-        keep, at = quarantine.keep_copy, self._now()
-        with storage_failure(f"a copy of {path} cannot be kept in {folder}"):
-            keep(self._store.descriptor, path, body, reason=why, at=at, folder=folder, lost=lost)
+        self.home.kept.keep(path, body, reason=why, at=self._now(), folder=folder, lost=lost)
 
     def remove_copies(self, path: str, *, holding: Sequence[Piece]) -> None:
         """Remove copies that hold redacted texts from quarantine and conflicts; ``release_forgotten`` does the rest."""
-        quarantine.remove_copies(self._store.descriptor, path, holding=holding)
+        self.home.kept.remove(path, holding=holding)
 
     def release_forgotten(self) -> None:
         """Remove earlier versions of what was forgotten or redacted elsewhere from journals and index."""
@@ -323,3 +325,67 @@ class RecordListing:
         """By path, the signatures of the records that exist."""
         found = ((path, self._store.signature(path)) for path in paths)
         return {path: seen for path, seen in found if seen is not None}
+
+
+class FeedListing:
+    """The records of a store without files, as its feed tells of them; see ``RecordListing``.
+
+    The time of a folder is a number that grows whenever a record in it changes.
+    """
+
+    def __init__(self, files: RecordRepository[Record], store: RecordStore) -> None:
+        self.file_paths = files.paths
+        self.has_entries = False
+        self._store = store
+        self._forget()
+        renew_in_child(self, FeedListing._forget)
+
+    def _forget(self) -> None:
+        self._following = threading.Lock()
+        self._point: str | None = None
+        self._known: dict[str, dict[str, Signature]] = {}
+        self._times: dict[str, int] = {}
+
+    def paths(self) -> list[str]:
+        """See ``RecordListing``."""
+        return [*self.file_paths(), *self.entry_paths()]
+
+    def entry_paths(self) -> list[str]:
+        """See ``RecordListing``."""
+        return [path for folder in self.folders() for path in self.entries_in(folder)]
+
+    def folders(self) -> dict[str, int]:
+        """See ``RecordListing``."""
+        self._follow()
+        return {folder: at for folder, at in self._times.items() if folder} if self.has_entries else {}
+
+    def entries_in(self, folder: str) -> dict[str, Signature]:
+        """See ``RecordListing``: those of the last look at the folders."""
+        with self._following:
+            return dict(self._known.get(folder, {}))
+
+    def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
+        """See ``RecordListing``."""
+        self._follow()
+        with self._following:
+            found = ((path, self._known.get(_folder_of(path), {}).get(path)) for path in paths)
+            return {path: seen for path, seen in found if seen is not None}
+
+    def _follow(self) -> None:
+        with self._following:
+            told = self._store.changes(self._point)
+            if self._point is None:
+                self._known = {}
+            for path, signature in told.records.items():
+                known = self._known.setdefault(folder := _folder_of(path), {})
+                if signature is None:
+                    known.pop(path, None)
+                else:
+                    known[path] = signature
+                self._times[folder] = self._times.get(folder, 0) + 1
+            self._point = told.until
+
+
+def _folder_of(path: str) -> str:
+    """The folder of an entry below that of all entries, "" of a memory file."""
+    return path.rpartition("/")[0].removeprefix(f"{ENTRIES}/")

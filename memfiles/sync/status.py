@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
+from os import PathLike
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from memfiles.errors import RecordCorrupt
+from memfiles.errors import MemfilesError, RecordCorrupt
 from memfiles.records.keys import entry_place, record_path
-from memfiles.records.record import MAX_RECORD_BYTES, digest
-from memfiles.storage import atomic, quarantine
-from memfiles.storage import entry_folders as folders
-from memfiles.storage.atomic import Signature, storage_failure
+from memfiles.records.record import digest
+from memfiles.storage import quarantine
+from memfiles.storage.atomic import storage_failure
+from memfiles.storage.home import MemoryHome, home_of
 
 if TYPE_CHECKING:
     from memfiles.storage.events import Progress
+    from memfiles.storage.record_store import Records
     from memfiles.sync.conflicts import Conflict, ConflictResolved, Conflicts
     from memfiles.sync.dirty_scan import Dirty
     from memfiles.sync.ledger import LedgerSnapshot
@@ -29,16 +29,19 @@ if TYPE_CHECKING:
     from memfiles.workflow.workflow import Workflow
 
 REFUSED = ".state/refused.json"
+_AT_ONCE = 256  # records that are read with one question
+MemoryPlace = str | PathLike[str] | MemoryHome
 
 
 def status_on_disk(workflow: Workflow) -> SyncStatus:
     """The status without opening the memory or asking the mirror; ``last_error`` is that of the last process."""
-    mirror = workflow.memory.mirror
-    if mirror is None:
-        return SyncStatus(conflicts=tuple(path for path, _ in kept_conflicts(workflow.directory)))
-    noted = _peek(workflow.directory, mirror.identity)
-    dirty, told = _dirty(workflow, noted), (noted.last_error, noted.shortcomings)
-    return status_of(mirror.url, dirty, *told, directory=workflow.directory)
+    mirror, home = workflow.memory.mirror, home_of(workflow.place)
+    with home.held():
+        if mirror is None:
+            return SyncStatus(conflicts=tuple(path for path, _ in kept_conflicts(home)))
+        noted = _peek(home, mirror.identity)
+        dirty, told = _dirty(workflow, home, noted), (noted.last_error, noted.shortcomings)
+        return status_of(mirror.url, dirty, *told, where=home)
 
 
 def status_of(
@@ -47,106 +50,88 @@ def status_of(
     last_error: str | None,
     shortcomings: tuple[str, ...] | None,
     *,
-    directory: Path,
+    where: MemoryPlace,
 ) -> SyncStatus:
     """The status with these records still to be pushed."""
     oldest = min(dirty, key=lambda record: record.since_ns, default=None)
     lag = max(0.0, (time_ns() - oldest.since_ns) / 1e9) if oldest else 0.0
-    conflicts = tuple(path for path, _ in kept_conflicts(directory))
+    conflicts = tuple(path for path, _ in kept_conflicts(where))
     pending = (len(dirty), oldest and oldest.path, round(lag, 3))
-    return SyncStatus(mirror, *pending, last_error, conflicts, shortcomings, refused_in(directory))
+    return SyncStatus(mirror, *pending, last_error, conflicts, shortcomings, refused_in(where))
 
 
 def pending_records(workflow: Workflow) -> list[str]:
     """The paths of the records whose present versions the mirror lacks."""
-    mirror = workflow.memory.mirror
+    mirror, home = workflow.memory.mirror, home_of(workflow.place)
     if mirror is None:
         return []
-    noted = _peek(workflow.directory, mirror.identity)
-    return [record.path for record in _dirty(workflow, noted)]
+    with home.held():
+        return [record.path for record in _dirty(workflow, home, _peek(home, mirror.identity))]
 
 
-def kept_conflicts(directory: Path) -> list[tuple[str, str]]:
-    """The path and the reason of every kept losing copy in ``directory``; none if it does not exist."""
-    return kept_in(directory, quarantine.CONFLICTS)
+def kept_conflicts(where: MemoryPlace) -> list[tuple[str, str]]:
+    """The path and the reason of every kept losing copy; none if nothing exists there."""
+    return kept_in(where, quarantine.CONFLICTS)
 
 
-def conflicts_in(directory: Path, **given: Any) -> Conflicts:
-    """The conflicts in ``directory``; ``given`` is as of ``Conflicts``."""
+def conflicts_in(where: MemoryPlace, **given: Any) -> Conflicts:
+    """The conflicts of a memory; ``given`` is as of ``Conflicts``."""
     from memfiles.sync.conflicts import Conflicts  # late: only who settles conflicts needs it
 
-    return Conflicts(directory, **given)
+    return Conflicts(where, **given)
 
 
-def refused_in(directory: Path) -> dict[str, str]:
+def refused_in(where: MemoryPlace) -> dict[str, str]:
     """By path, why objects of the mirror are not used, as ``mirrors.sealed.refusals`` notes it."""
     try:
-        return {path: why for path, (_, why) in json.loads((directory / REFUSED).read_bytes()).items()}
-    except (OSError, ValueError, AttributeError, TypeError):
+        noted = home_of(where).notes.get(REFUSED)
+        return {path: why for path, (_, why) in json.loads(noted.body).items()} if noted is not None else {}
+    except (OSError, MemfilesError, ValueError, AttributeError, TypeError):
         return {}
 
 
-def kept_in(directory: Path, folder: str) -> list[tuple[str, str]]:
-    """The path and the reason of every copy kept in quarantine or conflicts; none if there is no ``directory``."""
-    with _opened(directory) as descriptor:
-        return quarantine.listing(descriptor, folder=folder) if descriptor is not None else []
+def kept_in(where: MemoryPlace, folder: str) -> list[tuple[str, str]]:
+    """The path and the reason of every copy kept in quarantine or conflicts; none if nothing exists there."""
+    return [(note.kept, note.reason) for note in home_of(where).kept.notes(folder)]
 
 
-def _dirty(workflow: Workflow, noted: LedgerSnapshot) -> list[Dirty]:
-    """The records on the disk whose present versions the mirror has not acknowledged."""
+def _dirty(workflow: Workflow, home: MemoryHome, noted: LedgerSnapshot) -> list[Dirty]:
+    """The records whose present versions the mirror has not acknowledged."""
     from memfiles.sync.dirty_scan import Dirty  # late: only workflows with a mirror need it
 
-    with _opened(workflow.directory) as descriptor:
-        if descriptor is None:
+    declared = {record_path(file.uid) for file in workflow.memory.files}
+    with home.reading() as records, storage_failure(f"cannot look at {home.title}"):
+        if records is None:
             return []
-        found = {path: seen for path, seen in _signatures(descriptor, workflow) if noted.signatures.get(path) != seen}
-        return [
-            Dirty(path, seen.mtime_ns)
-            for path, seen in found.items()
-            if _must_be_pushed(descriptor, path, noted.digests.get(path))
-        ]
+        there = {path: seen for path, seen in records.changes().records.items() if seen is not None}
+        found = {path: seen for path, seen in there.items() if noted.signatures.get(path) != seen}
+        wanted = [path for path in found if path in declared or entry_place(path) is not None]
+        dirty: list[Dirty] = []
+        for some in (wanted[start : start + _AT_ONCE] for start in range(0, len(wanted), _AT_ONCE)):
+            view = records.view(some)
+            due = (path for path in some if _must_be_pushed(view, path, noted.digests.get(path)))
+            dirty += [Dirty(path, found[path].mtime_ns or time_ns()) for path in due]
+        return dirty
 
 
-def _peek(directory: Path, mirror: str) -> LedgerSnapshot:
+def _peek(home: MemoryHome, mirror: str) -> LedgerSnapshot:
     from memfiles.sync.ledger import peek  # late: only workflows with a mirror need it
 
-    return peek(directory, mirror=mirror)
+    return peek(home, mirror=mirror)
 
 
-def _signatures(directory: int, workflow: Workflow) -> Iterator[tuple[str, Signature]]:
-    """The signatures of every declared memory file and every entry on the disk."""
-    for path in (record_path(file.uid) for file in workflow.memory.files):
-        if (seen := atomic.signature(directory, path)) is not None:
-            yield path, seen
-    for folder in folders.folder_times(directory):
-        yield from ((path, Signature(*at)) for path, at in folders.files(directory, folder, []) if entry_place(path))
-
-
-def _must_be_pushed(directory: int, path: str, acknowledged: str | None) -> bool:
-    """Whether the file must be pushed; an unreadable one counts, as it may be anything."""
+def _must_be_pushed(records: Records, path: str, acknowledged: str | None) -> bool:
+    """Whether the record must be pushed; an unreadable one counts, as it may be anything."""
     from memfiles.records.entry_codec import is_of_one_run  # late, as above
 
     try:
         if acknowledged is None and entry_place(path) is None:
             return True
-        found = atomic.read(directory, path, limit=MAX_RECORD_BYTES)
-        if found is None:
+        if (found := records.find(path)) is None:
             return False
         return digest(found[0]) != acknowledged and not (entry_place(path) and is_of_one_run(found[0], path=path))
     except RecordCorrupt:
         return True
-
-
-@contextmanager
-def _opened(directory: Path) -> Iterator[int | None]:
-    """A descriptor of the directory, None if it does not exist."""
-    with storage_failure(f"cannot look at the memory directory {directory}"):
-        try:
-            descriptor = atomic.Descriptor.of_directory(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            yield None
-            return
-        yield descriptor
 
 
 class SyncSettings(Struct, frozen=True):

@@ -127,7 +127,7 @@ def audited(
         outcome=outcome,
         **same,
     )
-    return AuditReader(workflow.directory, wanted).trail(limit=limit)
+    return AuditReader(workflow.place, wanted).trail(limit=limit)
 
 
 def stats(
@@ -146,7 +146,7 @@ def stats(
         raise InvalidArgument(f"every must be one of {', '.join(EVERY)}")
     start = moment_in(since, what="since", now=utc_now()) if since is not None else ""
     readable, (length, rest) = _readable(workflow, level), _SHOWN[every]
-    reader = AuditReader(workflow.directory, AuditFilter(since=start, readable=readable))
+    reader = AuditReader(workflow.place, AuditFilter(since=start, readable=readable))
     files = [each for each in files if readable is None or each.level in readable]
     entries = [each for each in entries if readable is None or each.level in readable]
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
@@ -157,7 +157,7 @@ def stats(
         counted[column] += event.op not in ("resolve", "close")  # the changes that it made have events of their own
         counted[3] += event.bytes or 0
     periods = tuple(Activity(at, *counts[at]) for at in sorted(counts, reverse=True))
-    kept, by_agent = kept_in(workflow.directory, quarantine.FOLDER), _by_agent(workflow, entries)
+    kept, by_agent = kept_in(workflow.place, quarantine.FOLDER), _by_agent(workflow, entries)
     found = sorted(_attention(files, report, by_agent, sync, len(kept)), key=lambda it: it.state)
     order = {file.uid: place for place, file in enumerate(workflow.memory.files)}
     files.sort(key=lambda card: order.get(card.uid, 0))

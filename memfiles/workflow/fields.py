@@ -99,6 +99,17 @@ def _url(value: str) -> str:
     return value
 
 
+def _store(value: str) -> str:
+    """What can be the URL of a store; what is wrong with its options is found when it is opened."""
+    scheme, _, rest = value.partition("://")
+    place, _, options = rest.partition("?")
+    if scheme not in ("postgresql", "postgres") or len(value) > 2048 or has_control_characters(value) or " " in value:
+        raise ValueError("this must be a URL such as postgresql://host/database")
+    if ":" in place.rpartition("@")[0] or "password=" in options:
+        raise ValueError("the URL contains a password; leave it out, as libpq finds it in ~/.pgpass or PGPASSWORD")
+    return value
+
+
 def _key(value: object) -> str:
     if not isinstance(value, str) or not _KEY.fullmatch(value):
         raise ValueError(
@@ -158,6 +169,9 @@ Levelling = Annotated[
 AgentName = Annotated[str, Check(_agent_name)]
 Directory = Annotated[str, Check(shape_of_directory), Meta(extra_json_schema={"minLength": 1, "pattern": r"^[^~]"})]
 Url = Annotated[str, Check(_url), Meta(extra_json_schema={"pattern": f"^{_URL.pattern}$", "maxLength": 2048})]
+StoreUrl = Annotated[
+    str, Check(_store), Meta(extra_json_schema={"pattern": r"^postgres(ql)?://[^\s]*$", "maxLength": 2048})
+]
 KeyName = Annotated[  # a key that is written without a value is refused, or the mirror would not be signed
     str | None, Check(_key, schema={"type": "string", "pattern": f"^{_KEY.pattern}$"})
 ]

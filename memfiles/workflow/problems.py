@@ -29,7 +29,7 @@ LineColumn = tuple[int, int]
 
 REPORTED_MAX = 100
 _GUESSED_FROM_MAX = 1000
-_LISTED_MAX = 10
+_LISTED_MAX = 13
 _SPELLED_MAX = 200
 _IDENTIFIER = late_pattern(r"[A-Za-z0-9_@$][A-Za-z0-9_@$./:+-]{0,63}", re.ASCII)
 _PLAIN_STEP = late_pattern(r"[\w@$][\w@$-]{0,63}")

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import quote
 
 from msgspec import Meta, to_builtins
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from memfiles.workflow.fields import (
     Levelling,
     LevelName,
     Name,
+    StoreUrl,
     Uid,
     can_be_directory,
 )
@@ -43,6 +45,8 @@ from memfiles.workflow.specs import Allowed, AuditSpec, EntriesSpec, MirrorSpec,
 from memfiles.workflow.yaml_source import YamlDocument
 
 _OUR_KEYS = ("name", "memory", "agents")
+_DIRECTORY = ".memory"
+_NO_DIRECTORY = "the records are in the store, so there is no directory of them; remove this"
 
 LeveledT = TypeVar("LeveledT", "MemoryFile", "AgentSpec")
 
@@ -159,7 +163,7 @@ class MemorySpec(Declared, frozen=True, kw_only=True):
 
     directory: Annotated[
         Directory, Meta(description="The directory of the records, relative to this file. It holds nothing else.")
-    ] = ".memory"
+    ] = _DIRECTORY
     mirror: Annotated[MirrorSpec | None, Meta(description="A second home for the records.")] = None
     durability: Annotated[
         Literal["fsync", "os"],
@@ -190,6 +194,30 @@ class MemorySpec(Declared, frozen=True, kw_only=True):
     audit: Annotated[AuditSpec, Meta(description="Whether the audit holds more than changes and refusals.")] = (
         AuditSpec()
     )
+    store: Annotated[
+        StoreUrl | None,
+        Meta(
+            description="The database of the records in place of a directory, for workers on many machines. The "
+            "records are in the workspace of the workflow's name, or in that of ?workspace=.",
+            examples=["postgresql://db.example.org/agents?schema=memfiles"],
+            extra_json_schema={UNSHOWN: True},
+        ),
+    ] = None
+    cache: Annotated[
+        Directory | None,
+        Meta(
+            description="A directory of this machine where the search index of a store is kept between starts, "
+            "relative to this file. Deleting it loses nothing."
+        ),
+    ] = None
+
+    @classmethod
+    def _wrong(cls, known: Mapping[str, Any], *, older: bool) -> Iterator[tuple[str, str]]:
+        """The fields that are wrong only because of other ones, and why."""
+        if known.get("store") is not None and known.get("directory", _DIRECTORY) != _DIRECTORY:
+            yield "directory", _NO_DIRECTORY
+        if known.get("cache") is not None and known.get("store", "") is None:
+            yield "cache", "only a store needs this, as a directory keeps the index with the records; remove it"
 
     @classmethod
     def _completed(cls, known: dict[str, Any]) -> dict[str, Any]:
@@ -232,9 +260,28 @@ class Workflow(Declared, frozen=True, kw_only=True):
 
     @property
     def directory(self) -> Path:
-        """The absolute path of the records, relative to the workflow's folder, or to the current one if it has none."""
+        """The absolute path of the records, relative to the workflow's folder, or to the current one if it has none.
+
+        ``InvalidArgument`` if the records are in a store.
+        """
+        if self.memory.store is not None:
+            raise InvalidArgument("the records of this workflow are in a store, not in a directory")
+        return self._absolute(self.memory.directory)
+
+    @property
+    def place(self) -> Path | str:
+        """Where the records are: their directory, or the URL of their store with the workspace."""
+        store = self.memory.store
+        return self.directory if store is None else store_url(store, workspace=self.name)
+
+    @property
+    def cache(self) -> Path | None:
+        """The absolute path of the directory for the index of a store."""
+        return self._absolute(self.memory.cache) if self.memory.cache is not None else None
+
+    def _absolute(self, path: str) -> Path:
         folder = self.path.parent if self.path else Path.cwd()
-        return Path(os.path.abspath(folder / self.memory.directory))
+        return Path(os.path.abspath(folder / path))
 
     def refs_of(self, agent: str, *, user: str | None) -> tuple[MemoryRef, ...]:
         """The references for a session of a declared agent. With a user, files that others see are read-only for it.
@@ -292,7 +339,7 @@ def _workflow_in(
             check_mirror(workflow.memory.mirror.url)
     except InvalidArgument as error:
         problems = [Problem(("memory", "mirror", "url"), str(error))]
-    problems += _document_problems(document, path=path)
+    problems += [*_document_problems(document, path=path), *_store_problems(reading.document)]
     if problems or reading.problems:
         raise source.error([*reading.problems, *(reading.as_written(problem) for problem in problems)])
     return workflow
@@ -312,6 +359,14 @@ def _read(source: YamlDocument) -> ParsedWorkflow:
     return ParsedWorkflow({"memory": {}, **ours, "extra": extra}, problems)
 
 
+def store_url(url: str, *, workspace: str) -> str:
+    """The URL of a store, with this workspace if it names none."""
+    _, _, options = url.partition("?")
+    if any(option.startswith("workspace=") for option in options.split("&")):
+        return url
+    return f"{url}{'&' if options else '' if url.endswith('?') else '?'}workspace={quote(workspace, safe='')}"
+
+
 def directory_problem(directory: str, *, folder: Path) -> str | None:
     """The reason why ``directory``, relative to the workflow's ``folder``, cannot hold the memory; None if it can.
 
@@ -323,6 +378,19 @@ def directory_problem(directory: str, *, folder: Path) -> str | None:
     if target == home or target in home.parents:
         return "this directory holds the workflow itself; give the memory its own directory, such as .memory"
     return None
+
+
+def _store_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """What a document with a store may not say, or has to: a file's name is not the name of a workspace."""
+    memory = document.get("memory")
+    store = memory.get("store") if isinstance(memory, Mapping) else None
+    if not isinstance(store, str):
+        return
+    if isinstance(memory, Mapping) and memory.get("directory") == _DIRECTORY:
+        yield Problem(("memory", "directory"), _NO_DIRECTORY)
+    if "name" not in document and store_url(store, workspace="") != store:
+        why = "the store needs the name of a workspace: give the workflow a name, or add ?workspace=NAME"
+        yield Problem(("memory", "store"), why)
 
 
 def misplaced_keys(path: str | os.PathLike[str]) -> list[str]:

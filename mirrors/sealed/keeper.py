@@ -6,12 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
+from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused
 from memfiles.sync.mirror import Mirror
-from mirrors.directory import DirectoryMirror
 from mirrors.sealed.bucket import OnProgress, Sealing, SealReport
 from mirrors.sealed.copy import open_copy
 from mirrors.sealed.envelope import MirrorKeys, check_encryption
+from mirrors.sealed.refusals import Notes
 
 _NOTE = ".state/signing"  # the state and the mirror's URL, which earlier builds left out
 _BEGUN, _DONE = b"begun", b"done"
@@ -21,12 +21,22 @@ class Keeper:
     """The mirror that a workflow declares, not sealed and not yet connected to, and the directory of its memory."""
 
     def __init__(
-        self, open_mirror: Callable[[], Mirror], directory: Path, *, url: str, key: str | None, encrypt: bool
+        self,
+        open_mirror: Callable[[], Mirror],
+        notes: Notes,
+        has: Callable[[str, bytes], bool],
+        *,
+        url: str,
+        key: str | None,
+        encrypt: bool,
     ) -> None:
-        """``url`` is the mirror's. ``key`` is ``env:NAME``; without one, only ``problem`` and ``ids`` can be asked."""
+        """``has`` says whether the memory's record at a path has just these bytes. ``url`` is the mirror's.
+
+        ``key`` is ``env:NAME``; without one, only ``problem`` and ``ids`` can be asked.
+        """
         self._open_mirror = open_mirror
         self._url = url.encode()
-        self._directory = directory
+        self._notes, self._has = notes, has
         self._key = key
         self._encrypt = encrypt
         self._ids: tuple[str, ...] = ()
@@ -64,30 +74,25 @@ class Keeper:
         directory holds the same bytes, or with ``accept_unsigned``. ``MirrorUnavailable`` if the mirror cannot be read.
         """
         keys, mirror = self.keys, self._open_mirror()
-        notes = DirectoryMirror(self._directory)
+        notes = self._notes
         sealing = Sealing(mirror, keys, encrypt=self._encrypt, is_trusted=lambda *it: is_first or self._has(*it))
         noted = self._noted(notes)
         is_first = accept_unsigned or noted == _BEGUN or (noted is None and not sealing.has_signed_objects())
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        notes.put(_NOTE, b"%b %b" % (_BEGUN if is_first else _DONE, self._url))  # 1 a call after a kill goes on
+        state = _BEGUN if is_first else _DONE
+        notes.put(_NOTE, b"%b %b" % (state, self._url), makes=True)  # 1 a call after a kill goes on
         report = sealing.run(progress=progress)  # 2
         if not report.failed:
-            notes.put(_NOTE, b"%b %b" % (_DONE, self._url))  # 3
+            notes.put(_NOTE, b"%b %b" % (_DONE, self._url), makes=True)  # 3
         return report
 
     def open_copy(self, copied: Path, *, to: Path | None = None, progress: OnProgress | None = None) -> SealReport:
         """Open a copied bucket; see ``mirrors.sealed.copy.open_copy``."""
         return open_copy(copied, self.keys, to=to, progress=progress)
 
-    def _noted(self, notes: Mirror) -> bytes | None:
+    def _noted(self, notes: Notes) -> bytes | None:
         """Whether this machine began to sign this mirror's unsigned objects, or is done with it; None: neither."""
-        with suppress(MirrorUnavailable):  # there is no directory yet
+        with suppress(MemfilesError, OSError):
             if noted := notes.get(_NOTE):
                 state, _, url = noted.body.partition(b" ")
                 return state if url in (b"", self._url) else None
         return None
-
-    def _has(self, key: str, body: bytes) -> bool:
-        """Whether the record at ``key`` is here with the same bytes."""
-        here = self._directory / key
-        return here.is_file() and here.read_bytes() == body

@@ -9,15 +9,35 @@ import json
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
+from typing import Protocol
 
-from memfiles.errors import CopyRefused, MirrorUnavailable
+from memfiles.errors import CopyRefused, MemfilesError, MirrorUnavailable
 from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, get_many, shortcomings_of, takes
-from mirrors.directory import DirectoryMirror
 
 PATH = ".state/refused.json"  # {key: [version or null, why]}
 NOTED_MAX = 200
 _Note = list[str | None]
+
+
+class Body(Protocol):
+    """The content of a note."""
+
+    @property
+    def body(self) -> bytes:
+        """Its bytes."""
+
+
+class Notes(Protocol):
+    """Where small notes about a memory are kept; each may raise if the disk or the store fails."""
+
+    def get(self, name: str, /) -> Body | None:
+        """The note of this name."""
+
+    def put(self, name: str, body: bytes, /, *, makes: bool = False) -> object:
+        """Replace it; where there is no memory yet, it fails, or ``makes`` one."""
+
+    def delete(self, name: str, /) -> object:
+        """Remove it, if it is there."""
 
 
 class NotedMirror:
@@ -27,9 +47,9 @@ class NotedMirror:
     an object, says nothing about what is listed, so its note goes with the next listing.
     """
 
-    def __init__(self, inner: Mirror, directory: Path) -> None:
+    def __init__(self, inner: Mirror, notes: Notes) -> None:
         self._inner = inner
-        self._notes = DirectoryMirror(directory)
+        self._notes = notes
         self._noting = threading.Lock()
         self._refused: dict[str, _Note] | None = None
 
@@ -99,13 +119,13 @@ class NotedMirror:
 
     def _read(self) -> dict[str, _Note]:
         """The notes, also those that other processes made."""
-        with suppress(MirrorUnavailable, ValueError, AttributeError, TypeError):
+        with suppress(MemfilesError, OSError, ValueError, AttributeError, TypeError):
             noted = self._notes.get(PATH)
             return {key: [version, why] for key, (version, why) in json.loads(noted.body).items()} if noted else {}
         return {}
 
     def _write(self, refused: dict[str, _Note], before: dict[str, _Note]) -> None:
         self._refused = refused
-        with suppress(MirrorUnavailable):  # a full disk does not keep the mirror from being used
+        with suppress(MemfilesError, OSError):  # a full disk does not keep the mirror from being used
             if refused != before:
                 self._notes.put(PATH, json.dumps(refused).encode()) if refused else self._notes.delete(PATH)

@@ -18,6 +18,7 @@ from memfiles.errors import StorageFailed
 from memfiles.files.manager import MemoryManager
 from memfiles.memory import load
 from memfiles.storage.atomic import Signature, read
+from memfiles.storage.home import home_of
 from memfiles.storage.journal_frames import Version, encode_frame, encode_payload, journal_header
 from tests.durability.operations import FILES, records_on_disk
 from tests.support.records import files_under
@@ -382,7 +383,7 @@ def test_a_record_that_may_not_be_read_just_now_is_left_alone(desk: Path, is_run
             change = {"file": "notes", "old_string": "r", "new_string": "s"}
             answer = opened.session("support").call("edit_memory", change)
             assert "storage_failed" == answer.code
-        (finding,) = check_records(memory, load(desk).memory.files)
+        (finding,) = check_records(home_of(memory), load(desk).memory.files)
         record.chmod(0o600)
 
     assert before == record.read_bytes()

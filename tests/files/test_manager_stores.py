@@ -187,15 +187,15 @@ def test_what_needs_files_says_so(server: PostgresServer) -> None:
     """Without a memory directory, an error, and no directory made of the URL."""
     with MemoryManager(server.url(server.workspace())) as manager:
         manager.restore(FILES)
-        for needed in (lambda: manager.directory, lambda: manager.store, lambda: manager.replica):
-            with pytest.raises(InvalidArgument, match="need a memory directory"):
+        for needed in (lambda: manager.directory, lambda: manager.store, lambda: manager.watched.folder()):
+            with pytest.raises(InvalidArgument, match="memory directory"):
                 needed()
 
 
 def _break(manager: MemoryManager, uid: str, data: bytes) -> None:
     """Put other bytes in the place of a record, behind the manager's back."""
     path = record_path(uid)
-    with closing(manager.place.open()) as store:
+    with closing(manager.place.open(now=TickingClock())) as store:
         store.change(
             [path],
             lambda records: (None, ChangeSet([NewVersion(path, 9, data, records.signature(path))])),

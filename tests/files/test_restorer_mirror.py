@@ -17,6 +17,7 @@ from memfiles.files.restore_report import RestoreReport
 from memfiles.files.restorer import Restorer
 from memfiles.records.file_changes import append
 from memfiles.records.record import Record, encode
+from memfiles.storage.home import home_of
 from memfiles.sync.mirror import ANY, Condition, Stored
 from memfiles.workflow.workflow import MemoryFile
 from mirrors import MemoryMirror
@@ -282,7 +283,7 @@ def test_a_mirror_that_hangs_does_not_hold_up_the_start(tmp_path: Path) -> None:
     mirror, over = Hanging(), threading.Event()
     mirror.inner = mirrored(quick="remote").inner
     restorer = Restorer(mirror, now=TickingClock(), lowest_level="PUBLIC", deadline_seconds=1.5)
-    report = restorer.plan(tmp_path, [declared("quick"), declared("slow"), declared("other")])
+    report = restorer.plan(home_of(tmp_path), [declared("quick"), declared("slow"), declared("other")])
     over.set()
 
     assert ["hydrated", "provisional", "provisional"] == [row.status for row in report.files]

@@ -14,6 +14,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.files.restore_report import RestoreReport, Status
 from memfiles.files.restorer import Restorer
 from memfiles.records.record import encode
+from memfiles.storage.home import home_of
 from memfiles.sync.mirror import Mirror, Stored
 from memfiles.sync.pack import write_pack
 from mirrors import PrefixedMirror, S3Mirror
@@ -118,7 +119,7 @@ def test_a_store_that_hangs(endpoint: FaultyEndpoint, prefix: str, tmp_path: Pat
     """Nobody waits beyond the time that all of it may take."""
     endpoint.faults, endpoint.rate, endpoint.hang_seconds = ["hang"], 1.0, 60.0
     restorer = Restorer(mirror_at(endpoint.url, prefix), now=lambda: "", lowest_level="PUBLIC", deadline_seconds=0.3)
-    report = restorer.plan(tmp_path / "none", [declared(uid) for uid in UIDS[:count]])
+    report = restorer.plan(home_of(tmp_path / "none"), [declared(uid) for uid in UIDS[:count]])
 
     assert {"provisional"} == statuses(report)
     assert f"0 of {count} answers came in time" in (report["file-0"].detail or "")
@@ -128,7 +129,7 @@ def test_some_bodies_trickle(endpoint: FaultyEndpoint, prefix: str, tmp_path: Pa
     """What arrives in time is used, whatever the others do."""
     endpoint.script.extend([None, "trickle", "trickle", "trickle"])  # not the list
     restorer = Restorer(mirror_at(endpoint.url, prefix), now=lambda: "", lowest_level="INTERNAL", deadline_seconds=10.0)
-    report = restorer.plan(tmp_path / "none", [declared(uid) for uid in UIDS])
+    report = restorer.plan(home_of(tmp_path / "none"), [declared(uid) for uid in UIDS])
 
     assert [COUNT - 3, 3] == [[row.status for row in report.files].count(each) for each in ("hydrated", "provisional")]
     assert "57 of 60 answers came in time" in " ".join(row.detail or "" for row in report.files)

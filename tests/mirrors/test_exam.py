@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from memfiles.records.keys import uid_of
+from memfiles.storage.home import home_of
 from memfiles.sync.mirror import Mirror
 from mirrors import (
     DirectoryMirror,
@@ -102,9 +103,10 @@ def test_sealed(question: Question, encrypt: bool) -> None:
 def test_noted(question: Question, tmp_path: Path) -> None:
     """A mirror whose refusals are noted, sealed or not, is the mirror."""
     inner = MemoryMirror()
-    question(_sealed_place(inner, lambda: NotedMirror(SealedMirror(inner, KEYS), tmp_path), encrypt=False))
+    notes = home_of(tmp_path).notes
+    question(_sealed_place(inner, lambda: NotedMirror(SealedMirror(inner, KEYS), notes), encrypt=False))
     plain = MemoryMirror()
-    question(Place(lambda: NotedMirror(UnsealedMirror(plain), tmp_path), peek=_body_in(plain), plant=plain.put))
+    question(Place(lambda: NotedMirror(UnsealedMirror(plain), notes), peek=_body_in(plain), plant=plain.put))
 
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["signed", "encrypted"])

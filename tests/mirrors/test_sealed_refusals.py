@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from memfiles.errors import CopyRefused
+from memfiles.storage.home import home_of
 from memfiles.sync.mirror import get_many, takes
 from memfiles.sync.status import REFUSED, refused_in
 from mirrors import CountingMirror, DirectoryMirror, MemoryMirror, MirrorKeys, SealedMirror
@@ -29,7 +30,7 @@ def bucket() -> MemoryMirror:
 
 @pytest.fixture
 def mirror(bucket: MemoryMirror, tmp_path: Path) -> NotedMirror:
-    return NotedMirror(SealedMirror(bucket, KEYS), tmp_path)
+    return NotedMirror(SealedMirror(bucket, KEYS), home_of(tmp_path).notes)
 
 
 def asked(mirror: NotedMirror, *keys: str) -> None:
@@ -43,7 +44,7 @@ def test_every_refusal_is_noted_for_all_processes(mirror: NotedMirror, bucket: M
     mirror.get("a.json")
     asked(mirror, "x.json")
     list(get_many(mirror, ["b.json", "y.json", "missing.json"]))
-    another = NotedMirror(SealedMirror(bucket, KEYS), tmp_path)
+    another = NotedMirror(SealedMirror(bucket, KEYS), home_of(tmp_path).notes)
     asked(another, "z.json")
     noted = refused_in(tmp_path)
 
@@ -84,7 +85,7 @@ def test_a_note_goes_when_the_object_is_sound_changed_or_gone(
 def test_a_refusal_without_a_version_is_noted_until_the_next_listing(tmp_path: Path) -> None:
     """A folder was in the place of the object, which has been listed before and is back with the same version."""
     (tmp_path / "bucket").mkdir()
-    mirror = NotedMirror(DirectoryMirror(tmp_path / "bucket"), tmp_path)
+    mirror = NotedMirror(DirectoryMirror(tmp_path / "bucket"), home_of(tmp_path).notes)
     mirror.put("a.json", b"sound")
     list(mirror.list())
     (tmp_path / "bucket" / "a.json").unlink()
@@ -125,7 +126,7 @@ def test_a_bucket_full_of_planted_objects_does_not_fill_the_disk(bucket: MemoryM
     keys = [f"planted-{number}.json" for number in range(NOTED_MAX + 20)]
     for key in keys:
         bucket.put(key, b"planted")
-    mirror = NotedMirror(SealedMirror(bucket, KEYS), tmp_path)
+    mirror = NotedMirror(SealedMirror(bucket, KEYS), home_of(tmp_path).notes)
 
     assert all(isinstance(answer, CopyRefused) for _, answer in get_many(mirror, keys))
     assert NOTED_MAX == len(refused_in(tmp_path))
@@ -145,7 +146,7 @@ def test_damaged_notes_are_no_notes(mirror: NotedMirror, tmp_path: Path, damage:
 
 def test_without_a_directory_nothing_is_noted(bucket: MemoryMirror, tmp_path: Path) -> None:
     """A plan asks the mirror before there is a memory; the refusal is an answer all the same."""
-    asked(NotedMirror(SealedMirror(bucket, KEYS), tmp_path / "none"), "x.json")
+    asked(NotedMirror(SealedMirror(bucket, KEYS), home_of(tmp_path / "none").notes), "x.json")
 
     assert not (tmp_path / "none").exists()
-    assert takes(NotedMirror(bucket, tmp_path), "entries/any.json")
+    assert takes(NotedMirror(bucket, home_of(tmp_path).notes), "entries/any.json")

@@ -280,7 +280,7 @@ def test_calls_leave_no_state_in_a_connection(server: PostgresServer, open_store
         append(store, ["a.json", "b.json"], str(number))
     assert store.wait(point, seconds=0.5)
     remove(store, ["b.json"])
-    with store._connections._opened().connection() as connection:
+    with store.connections._opened().connection() as connection:
         left = [
             connection.execute(query).fetchall()
             for query in (

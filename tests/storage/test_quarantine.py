@@ -30,7 +30,7 @@ def test_a_bad_record_is_moved_byte_for_byte_with_its_reason(tmp_path: Path, dir
 
     assert not (tmp_path / "notes.json").exists()
     assert b"\xff{ half a rec" == (tmp_path / kept).read_bytes()
-    assert [(kept, "it is not JSON")] == quarantine.listing(directory)
+    assert [(kept, "it is not JSON")] == quarantine.Quarantine(directory).listing()
 
 
 def test_a_copy_leaves_the_original(tmp_path: Path, directory: int) -> None:
@@ -56,7 +56,7 @@ def test_the_same_record_can_go_bad_many_times(directory: int) -> None:
     """Nothing in quarantine is ever replaced, also within one millisecond."""
     kept = {quarantine.keep_copy(directory, "notes.json", b"x", reason="why", at=AT) for _ in range(20)}
 
-    assert sorted(kept) == [path for path, _ in quarantine.listing(directory)]
+    assert sorted(kept) == [path for path, _ in quarantine.Quarantine(directory).listing()]
 
 
 def test_a_link_is_moved_not_followed(tmp_path: Path, directory: int) -> None:
@@ -81,7 +81,7 @@ def test_a_folder_is_moved_with_all_that_is_in_it(tmp_path: Path, directory: int
 def test_without_quarantine_there_is_nothing_in_it(directory: int) -> None:
     """Looking does not make the folder."""
 
-    assert [] == quarantine.listing(directory)
+    assert [] == quarantine.Quarantine(directory).listing()
     assert [] == os.listdir(directory)
 
 
@@ -91,7 +91,7 @@ def test_a_lost_reason_is_unknown(tmp_path: Path, directory: int, note: bytes) -
     kept = quarantine.keep_copy(directory, "notes.json", b"x", reason="why", at=AT)
     (tmp_path / f"{kept}.reason.json").write_bytes(note)
 
-    assert [(kept, "unknown")] == quarantine.listing(directory)
+    assert [(kept, "unknown")] == quarantine.Quarantine(directory).listing()
 
 
 def test_copies_that_hold_a_text_are_removed_with_their_reason(tmp_path: Path, directory: int) -> None:
@@ -100,7 +100,7 @@ def test_copies_that_hold_a_text_are_removed_with_their_reason(tmp_path: Path, d
         quarantine.keep_copy(directory, "notes.json", data, reason="why", at=AT)
 
     assert 2 == quarantine.remove_copies(directory, "notes.json", holding=[piece(b"hunter2")])
-    assert [b"nothing"] == [(tmp_path / kept).read_bytes() for kept, _ in quarantine.listing(directory)]
+    assert [b"nothing"] == [(tmp_path / kept).read_bytes() for kept, _ in quarantine.Quarantine(directory).listing()]
     assert 2 == len(os.listdir(tmp_path / "quarantine"))
 
 

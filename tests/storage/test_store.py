@@ -20,8 +20,9 @@ from memfiles.errors import StorageFailed
 from memfiles.index.index import BackgroundWriter
 from memfiles.storage.atomic import Descriptor
 from memfiles.storage.events import utc_now
+from memfiles.storage.home import home_of, needs_recovery
 from memfiles.storage.journal import Journal
-from memfiles.storage.store import Checkpointer, Store, needs_recovery
+from memfiles.storage.store import Checkpointer, Store
 from mirrors.testing.stores.place import put, read, remove
 from tests.support.another_process import another_process
 from tests.support.records import rewrite, wait_until
@@ -355,6 +356,6 @@ def test_a_child_forked_while_a_journal_is_created_does_not_keep_it(tmp_path: Pa
         assert "journaled" == other.hear()
         os.kill(other.pid, signal.SIGKILL)
         other.process.wait(60)
-        is_free = needs_recovery(tmp_path)
+        is_free = needs_recovery(home_of(tmp_path))
 
     assert is_free

@@ -47,7 +47,7 @@ def test_what_was_put_in_the_place_of_a_first_version_is_kept(
     prepare(monkeypatch)
     (tmp_path / "notes.json").write_bytes(BY_HAND)
     commit(store, "plans.json", "notes.json")
-    ((kept, why),) = quarantine.listing(store.descriptor)
+    ((kept, why),) = quarantine.Quarantine(store.descriptor).listing()
 
     assert FIRST == (tmp_path / "notes.json").read_bytes() == (tmp_path / "plans.json").read_bytes()
     assert BY_HAND == (tmp_path / kept).read_bytes()

@@ -87,7 +87,7 @@ def test_it_leaves_everything_that_keeps_earlier_versions(open_machine: Opener, 
     until_quiet(one, two)
 
     assert [] == holding(two, text, f"has {SECRET}")
-    assert ["other"] == [why for _, why in quarantine.listing(two.manager.store.descriptor)]
+    assert ["other"] == [why for _, why in quarantine.Quarantine(two.manager.store.descriptor).listing()]
     assert [] == objects_holding(mirror, text)
 
 

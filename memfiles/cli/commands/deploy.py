@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from memfiles.cli import opening, output
 from memfiles.cli.commands.read import entries_in, entry_lines
@@ -19,6 +21,7 @@ from memfiles.files.restore_report import RestoreReport
 from memfiles.memory import keeper_of, look
 from memfiles.records.graphemes import harmless
 from memfiles.storage import atomic, quarantine
+from memfiles.storage.home import MemoryHome, home_of
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.sync.status import kept_in, status_on_disk
 from memfiles.tools.json_schemas import SCHEMAS, as_text, workflow_schema
@@ -153,9 +156,12 @@ def status_command(watch: bool) -> None:
         return
     mention_unmirrored(seen.workflow)
     created = "" if shown["exists"] else " (not created yet; run memfiles restore)"
+    store = shown["store"]
+    where = ("directory", shown["directory"]) if store is None else ("store", store["url"])
     output.labelled(
         [
-            ("directory", f"{shown['directory']}{created}"),
+            (where[0], f"{where[1]}{created}"),
+            *([("server", store_line(store))] if store is not None and shown["exists"] else []),
             ("durability", shown["durability"]),
             ("content", f"{shown['size_bytes']} bytes in {output.count(len(seen.files), 'file')}"),
             ("journals", shown["journals"]),
@@ -171,18 +177,33 @@ def status_command(watch: bool) -> None:
     output.table(("NAME", "STATE", *numbers), rows, numeric=numbers)
 
 
+def _surveyed(home: MemoryHome) -> dict[str, Any]:
+    found = home.survey()
+    return to_builtins(found) if found is not None else {}
+
+
+def store_line(store: Mapping[str, Any]) -> str:
+    """A store in one line: the server, how it is used, and what it still waits for."""
+    schema = f"schema {store['schema']} at version {store['schema_version']}"
+    pool = f"{store['connections']} of {store['pool']} connections" + (" behind a pooler" if store["is_pooled"] else "")
+    waiting = f"; {output.count(store['open_transactions'], 'transaction')} open" if store["open_transactions"] else ""
+    where = f"PostgreSQL {store['server']} as {store['role']}, {schema}, workspace {store['workspace']}"
+    return f"{where}, {pool}, answers in {store['answer_ms']:g} ms{waiting}"
+
+
 def status_of(seen: opening.MemoryView) -> dict[str, Any]:
     """The status as a JSON object; sizes are bytes of content."""
-    directory = seen.workflow.directory
+    home = home_of(seen.workflow.place)
     return {
-        "directory": str(directory),
-        "exists": directory.is_dir(),
+        "directory": str(home.directory) if home.directory is not None else None,
+        "store": None if home.directory is not None else {"url": home.title, **_surveyed(home)},
+        "exists": home.exists(),
         "durability": seen.workflow.memory.durability,
         "size_bytes": sum(file.card.size_bytes for file in seen.files),
         "files": [opening.listed(file) for file in seen.files],
         "orphans": list(seen.report.orphans),
-        "journals": len(names_in(directory / JOURNALS)),
-        "quarantined": len(kept_in(directory, quarantine.FOLDER)),
+        "journals": len(names_in(home.directory / JOURNALS)) if home.directory is not None else 0,
+        "quarantined": len(kept_in(home, quarantine.FOLDER)),
         "entries": entries_in(seen.workflow),
         "mirror": status_on_disk(seen.workflow).to_dict(),
     }

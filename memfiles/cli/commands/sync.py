@@ -177,12 +177,12 @@ def transfer(run: Transfer, *, label: str) -> None:
     workflow = opening.load_workflow()
     if workflow.memory.mirror is None:
         raise NoMirror("this workflow declares no mirror; add `mirror: {url: ...}` under memory")
-    before = dict(kept_conflicts(workflow.directory))
+    before = dict(kept_conflicts(workflow.place))
     with opening.restored(workflow) as memory:
         with progress(label) as shown:
             report = run(memory.sync, shown)
         last_error = memory.sync.status().last_error
-    kept = opening.new_conflicts(workflow.directory, before=before)
+    kept = opening.new_conflicts(workflow, before=before)
     show(report, workflow=workflow, kept=kept, last_error=last_error)
     lost = MirrorConflict.exit_code if kept else 0
     click.get_current_context().exit(MirrorUnavailable.exit_code if report.pending or report.refused else lost)
@@ -204,7 +204,7 @@ def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error:
         output.table(("NAME", "DONE"), done)
     elif not report.pending and not report.refused:
         output.note("nothing to do; the mirror and this directory are equal")
-    opening.mention_conflicts(workflow.directory, kept)
+    opening.mention_conflicts(workflow, kept)
     if report.pending:
         names = ", ".join(opening.name_of(workflow, path) for path in report.pending[: opening.NAMED])
         more = f" and {len(report.pending) - opening.NAMED} more" if len(report.pending) > opening.NAMED else ""

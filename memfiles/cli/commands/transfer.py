@@ -1,4 +1,4 @@
-"""``export`` and ``import``: entries to and from folders and files for people and other programs."""
+"""``export``, ``import`` and ``migrate``: entries to and from other programs, and a memory to another home."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from collections.abc import Sequence
 from functools import partial
 
 import click
+from msgspec import to_builtins
 
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound
-from memfiles.cli.opening import As, as_session, changing_entries, reading_entries
+from memfiles.cli.opening import As, as_session, changing_entries, load_workflow, reading_entries
 from memfiles.cli.options import command, current, usage_error
 from memfiles.entries.transfer.exchange import EXPORT_FORMATS, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
-from memfiles.errors import InvalidArgument
+from memfiles.errors import InvalidArgument, RevisionConflict, StorageFailed
+from memfiles.storage.events import utc_now
+from memfiles.storage.home import real_home
+from memfiles.storage.migration import migrate
+from memfiles.storage.postgres import SCHEMES
+from memfiles.workflow.workflow import store_url
 
 SHOWN = 20
 
@@ -79,6 +85,43 @@ def import_command(source: str, format: Format | None, take_over: bool, dry_run:
         _warn_of_each([f"{skipped.where}: {skipped.why}" for skipped in imported.skipped])
     if imported.skipped and not imported.added + imported.updated + imported.unchanged:
         raise InvalidArgument(f"nothing in {source} could be imported")
+
+
+@command(
+    "migrate",
+    "memfiles migrate --to 'postgresql://db.example.org/agents'",
+    "memfiles migrate --to .memory --json",
+)
+@click.option("--to", "target", required=True, metavar="URL|DIR", help="Store or memory directory to copy it to.")
+def migrate_command(target: str) -> None:
+    """Copy the whole memory to a store, or to a directory.
+
+    Every record is taken with its history, ids and tombstones, and compared byte for byte once it is there. So are
+    quarantined copies, conflicts and the audit. It may be repeated: what is there already stays, and what is newer
+    there is left alone; the exit code is 4 then. The search index and the notes on a mirror are not taken, as they are
+    made anew. The workflow is not changed: declare `store:` or `directory:` in it afterwards.
+    """
+    workflow = load_workflow()
+    is_url = target.startswith(SCHEMES)
+    place = store_url(target, workspace=workflow.name) if is_url else os.path.abspath(target)
+    with output.progress("Copying") as shown:
+        done = migrate(real_home(workflow.place), real_home(place), now=utc_now, progress=shown)
+    if not output.as_json(to_builtins(done)):
+        were_there = max(0, done.records - done.copied - len(done.unreadable))
+        output.note(f"{output.count(done.records, 'record')} in {done.source}: {done.copied} copied, {were_there} were "
+                    f"there")  # fmt: skip
+        output.note(f"{output.count(done.kept, 'kept copy', 'kept copies')} and "
+                    f"{output.count(done.audit_lines, 'line')} of the audit copied")  # fmt: skip
+        _warn_of_each([f"{path} is newer in {done.target}: it was left as it is" for path in done.newer])
+        _warn_of_each([f"{path} was not taken: {why}" for path, why in done.unreadable.items()])
+        _warn_of_each([f"{name} was not taken: it is not the size of a record" for name in done.left])
+        if done.is_complete:
+            output.note(f"every record was compared in {done.target}; declare it in the workflow, and repeat this once "
+                        f"no program uses the old one")  # fmt: skip
+        else:
+            output.warn("the memory changed all the time: repeat this once fewer programs use it")
+    failed = StorageFailed.exit_code if done.unreadable or not done.is_complete else 0
+    click.get_current_context().exit(RevisionConflict.exit_code if done.newer else failed)
 
 
 def _ask(others: Sequence[str], *, to: str) -> None:

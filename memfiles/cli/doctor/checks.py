@@ -35,11 +35,11 @@ from memfiles.records.keys import (
     staged_path,
     uid_of,
 )
-from memfiles.records.record import MAX_RECORD_BYTES
-from memfiles.storage import atomic
 from memfiles.storage.events import Progress, reported, utc_now
+from memfiles.storage.home import MemoryHome, ReadableStore, home_of
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.storage.locks import FOLDER as LOCKS
+from memfiles.storage.record_store import Records
 from memfiles.sync.status import kept_in
 from memfiles.tools.json_schemas import workflow_schema
 from memfiles.workflow.workflow import MemoryFile, Workflow
@@ -143,12 +143,45 @@ def check_file_system(directory: Path, *, mounts: Path = MOUNTS) -> Iterator[Che
     yield little if free < LITTLE_SPACE else ok("free space", f"{free // 1024**2} MiB left")
 
 
-def check_records(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
+def check_store(home: MemoryHome) -> Iterator[CheckResult]:
+    """Check that a store answers, is of this version, may erase what is forgotten, and is not held up."""
+    found = home.survey()
+    if found is None:
+        yield warn("store", f"{home.title} answers, but nothing is kept there yet; memfiles restore creates it")
+        return
+    where = f"PostgreSQL {found.server} as {found.role}, workspace {found.workspace}"
+    yield ok("store", f"{where}, answers in {found.answer_ms:g} ms")
+    if found.schema_version < found.known_version:
+        yield fail("store schema", f"version {found.schema_version}; its owner upgrades it with memfiles restore")
+    else:
+        yield ok("store schema", f"{found.schema} at version {found.schema_version}")
+    if found.is_standby:
+        yield fail("store standby", "this server is a standby and takes no changes; use the primary, or "
+                   "target_session_attrs=read-write in the URL")  # fmt: skip
+    if not found.may_erase:
+        yield warn("store erasing", f"{found.role} may not remove forgotten text from dead rows: GRANT MAINTAIN ON "
+                   f"{found.schema}.records, {found.schema}.quarantine TO {found.role}, from PostgreSQL 17 on; before, "
+                   f"the owner vacuums after a forget")  # fmt: skip
+    pool = f"{found.connections} of {output.count(found.pool, 'connection')}"
+    if found.is_pooled:
+        yield warn("store pool", f"{pool}, behind a pooler: this works, but changes of others are found by looking "
+                   f"twice a second")  # fmt: skip
+    else:
+        yield ok("store pool", f"{pool}, news by LISTEN")
+    if found.open_transactions:
+        yield ok("store feed", f"{output.count(found.open_transactions, 'transaction')} open; while they are, changes "
+                 f"since are told again, and forgotten text may stay in dead rows")  # fmt: skip
+    else:
+        yield ok("store feed", "not held up")
+
+
+def check_records(home: MemoryHome, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
     """Check that each declared file's record is readable, matches its digest and keeps its cap."""
     sound = 0
     for file in files:
         try:
-            record = stored_record(directory, file.uid)
+            with home.reading() as records:
+                record = stored_record(records, file.uid)
         except RecordCorrupt as error:
             remedy = "memfiles restore moves it to quarantine and starts again with the declared content"
             yield fail(f"record {file.name}", f"{error}; {remedy}")
@@ -181,9 +214,9 @@ def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[
     yield warn("orphans", f"{', '.join(orphans)}: {why}") if orphans else ok("orphans", "none")
 
 
-def check_kept(directory: Path, folder: str) -> Iterator[CheckResult]:
+def check_kept(home: MemoryHome, folder: str) -> Iterator[CheckResult]:
     """Report the copies of records kept in quarantine or conflicts, and why."""
-    kept = kept_in(directory, folder)
+    kept = kept_in(home, folder)
     for path, reason in kept:
         yield warn(folder, f"{path}: {reason}. Save what you need from it, then delete it")
     if not kept:
@@ -235,16 +268,27 @@ Tallies = dict[tuple[str, str], Counter[str]]
 def check_entries(workflow: Workflow, progress: Progress | None = None) -> Iterator[CheckResult]:
     """Check that the entries are readable, belong to declared agents, and keep their budgets."""
     declared = workflow.memory.entries
-    found = [path for path in _entry_files(workflow.directory) if entry_place(path) is not None]
+    with (home := home_of(workflow.place)).reading() as records:
+        if records is not None:
+            yield from _entry_findings(workflow, records, progress)
+    if declared is not None and home.directory is not None:
+        index = home.directory / INDEX
+        about = f", {index.stat().st_size // 1024} KiB; derived, rebuilt automatically" if index.is_file() else ""
+        yield ok("entry index", f"{index}{about or ' (created when needed)'}")
+
+
+def _entry_findings(workflow: Workflow, records: ReadableStore, progress: Progress | None) -> Iterator[CheckResult]:
+    declared = workflow.memory.entries
+    found = [path for path, seen in sorted(records.changes().records.items()) if seen and entry_place(path) is not None]
     paths = [path for path in found if not is_file_path(path)]
-    yield from _files_of_users(workflow, [path for path in found if is_file_path(path)])
+    yield from _files_of_users(workflow, records, [path for path in found if is_file_path(path)])
     if declared is None:
         paths = [path for path in paths if not is_id_path(path)]  # forgotten users, whose files are not entries
         if paths:
             remedy = "but none are declared: agents do not see them; add `entries: {}` under memory"
             yield warn("entries", f"{output.entries(len(paths))} on disk, {remedy}")
         return
-    tallies, broken = census(workflow.directory, reported(paths, progress))
+    tallies, broken = census(records, reported(paths, progress))
     for path, why in broken[:NAMED]:
         yield warn(f"record {path}", f"{why}; it is ignored until you repair or delete it")
     if len(broken) > NAMED:
@@ -262,18 +306,15 @@ def check_entries(workflow: Workflow, progress: Progress | None = None) -> Itera
     total = sum(tallies.values(), Counter[str]())
     others = "".join(f", {total[name]} {name}" for name in ("expired", "retired", "forgotten") if total[name])
     yield ok("entries", f"{output.entries(total['live'])}, {total['size_bytes']} bytes{others}")
-    index = workflow.directory / INDEX
-    about = f", {index.stat().st_size // 1024} KiB; derived, rebuilt automatically" if index.is_file() else ""
-    yield ok("entry index", f"{index}{about or ' (created when needed)'}")
 
 
-def _files_of_users(workflow: Workflow, paths: list[str]) -> Iterator[CheckResult]:
+def _files_of_users(workflow: Workflow, records: Records, paths: list[str]) -> Iterator[CheckResult]:
     """Check that the memory files of users are readable, and of files that are declared per user."""
     declared = {file.uid: file for file in workflow.memory.files if file.per is not None}
-    count, descriptor = 0, atomic.Descriptor.of_directory(workflow.directory)
+    count = 0
     for path in paths:
         try:
-            found = atomic.read(descriptor, path, limit=MAX_RECORD_BYTES)
+            found = records.find(path)
             record = decode_entry(found[0], path=path) if found else None
         except (RecordCorrupt, OSError) as error:
             yield warn(f"record {path}", f"{error}; it is ignored until you repair or delete it")
@@ -288,14 +329,14 @@ def _files_of_users(workflow: Workflow, paths: list[str]) -> Iterator[CheckResul
         yield ok("files of users", f"{output.count(count, 'record')} of {output.count(len(declared), 'file')}")
 
 
-def census(directory: Path, paths: Iterable[str]) -> tuple[Tallies, list[tuple[str, str]]]:
+def census(records: Records, paths: Iterable[str]) -> tuple[Tallies, list[tuple[str, str]]]:
     """The tallies by folder and level, and the paths that cannot be read and why."""
     tallies: Tallies = defaultdict(Counter)
     broken: list[tuple[str, str]] = []
-    now, descriptor = utc_now(), atomic.Descriptor.of_directory(directory)
+    now = utc_now()
     for path in paths:
         try:
-            found = atomic.read(descriptor, path, limit=MAX_RECORD_BYTES)
+            found = records.find(path)
             record = decode_entry(found[0], path=path) if found else None
         except (RecordCorrupt, OSError) as error:
             broken.append((path, str(error)))

@@ -23,6 +23,7 @@ from memfiles.records.declared_metadata import decode_file
 from memfiles.records.keys import record_path, uid_of
 from memfiles.storage import quarantine
 from memfiles.storage.events import Progress
+from memfiles.storage.home import MemoryHome, home_of
 from memfiles.sync.mirror import Mirror, shortcomings_of
 from memfiles.sync.status import status_on_disk
 from memfiles.workflow.workflow import Workflow
@@ -57,23 +58,39 @@ def look(path: Path, *, progress: Progress | None = None) -> Iterator[CheckResul
     except (MemfilesError, OSError) as error:
         yield fail("workflow", str(error))
         return
-    directory, files = workflow.directory, workflow.shared_files
+    home = home_of(workflow.place)
     files_declared, agents = len(workflow.memory.files), len(workflow.agents)
     declared = f"{output.count(files_declared, 'memory file')}, {output.count(agents, 'agent')}"
     yield ok("workflow", f"{path}: {declared}")
     yield from _findings_of("editor schema", checks.check_schema_comment(path))
-    yield from _findings_of("directory", checks.check_directory(directory))
-    if directory.is_dir():
-        yield from _findings_of("file system", checks.check_file_system(directory))
-        yield from _findings_of("records", checks.check_records(directory, files))
-        yield from _findings_of("entries", checks.check_entries(workflow, progress))
-        yield from _findings_of("left-overs", checks.check_leftovers(directory, files))
-        yield from _findings_of("quarantine", checks.check_kept(directory, quarantine.FOLDER))
-        yield from _findings_of("journals", checks.check_locks_and_journals(directory))
-    yield from _findings_of("mirror pending", check_pending(workflow))
-    with output.waiting("asking the mirror ..."):
-        yield from _findings_of("mirror", check_mirror(workflow))
-    yield from _findings_of("conflicts", checks.check_kept(directory, quarantine.CONFLICTS))
+    place = list(_findings_of("directory", checks.check_directory(home.directory)) if home.directory is not None
+                 else _findings_of("store", checks.check_store(home)))  # fmt: skip
+    yield from place
+    if home.directory is None and place[0].state == "fail":
+        return  # everything else is there
+    with home.held():
+        for what, findings in _checks_of(workflow, home, progress) if home.exists() else ():
+            yield from _findings_of(what, findings)
+        yield from _findings_of("mirror pending", check_pending(workflow))
+        with output.waiting("asking the mirror ..."):
+            yield from _findings_of("mirror", check_mirror(workflow))
+        yield from _findings_of("conflicts", checks.check_kept(home, quarantine.CONFLICTS))
+
+
+def _checks_of(
+    workflow: Workflow, home: MemoryHome, progress: Progress | None
+) -> Iterator[tuple[str, Iterator[CheckResult]]]:
+    """The checks of what is kept, in the order to fix them in."""
+    files, directory = workflow.shared_files, home.directory
+    if directory is not None:
+        yield "file system", checks.check_file_system(directory)
+    yield "records", checks.check_records(home, files)
+    yield "entries", checks.check_entries(workflow, progress)
+    if directory is not None:
+        yield "left-overs", checks.check_leftovers(directory, files)
+    yield "quarantine", checks.check_kept(home, quarantine.FOLDER)
+    if directory is not None:
+        yield "journals", checks.check_locks_and_journals(directory)
 
 
 def _findings_of(what: str, findings: Iterator[CheckResult]) -> Iterator[CheckResult]:

@@ -10,10 +10,24 @@ from typing import TYPE_CHECKING, Literal
 from memfiles.errors import ExtraMissing
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from memfiles.storage.home import MemoryHome
     from memfiles.storage.record_store import RecordStore
 
 SCHEMES = ("postgresql://", "postgres://")
 """How the URL of a store begins that is not a directory."""
+
+_NEEDED = 'records in PostgreSQL need psycopg: pip install "memfiles[postgres]"'
+
+
+def home_at(url: str, *, cache: Path | None = None) -> MemoryHome:
+    """The home at a URL, the same for the whole process; nothing is opened. ``ExtraMissing``, ``InvalidArgument``."""
+    try:
+        from memfiles.storage.postgres.home import home  # late: psycopg takes 0.2 s to load
+    except ImportError as error:
+        raise ExtraMissing(_NEEDED) from error
+    return home(url, cache=cache)
 
 
 def store_at(
@@ -21,7 +35,7 @@ def store_at(
 ) -> RecordStore:
     """Open the store at a URL. ``InvalidArgument``, ``StorageRefused``, ``StorageFailed``; ``ExtraMissing``."""
     try:
-        from memfiles.storage.postgres.store import PostgresStore  # late: psycopg takes 0.2 s to load
+        from memfiles.storage.postgres.store import PostgresStore  # late, as above
     except ImportError as error:
-        raise ExtraMissing('records in PostgreSQL need psycopg: pip install "memfiles[postgres]"') from error
+        raise ExtraMissing(_NEEDED) from error
     return PostgresStore(url, workspace=workspace, durability=durability, lock_timeout=lock_timeout)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, LiteralString
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -190,6 +191,16 @@ class Connections:
                 )
             return self._pool
 
+    def are_pooled(self) -> bool:
+        """Whether a pooler stands between, so that nobody can listen."""
+        with closing(self.dedicated()) as probe:
+            row = probe.execute("SELECT pg_backend_pid()").fetchone()
+            return row is None or row[0] != probe.info.backend_pid
+
+    def counts(self) -> tuple[int, int]:
+        """The most connections at a time, and how many there are."""
+        return self.location.pool, self._pool.get_stats().get("pool_size", 0) if self._pool is not None else 0
+
     def close(self) -> None:
         """Close the connections; calls in progress end first."""
         self._is_closed = True
@@ -222,6 +233,28 @@ class Connections:
             was_sent = True
             time.sleep(pause)
             pause = min(2 * pause, _BACKOFF_SECONDS[1])
+
+    @contextmanager
+    def transaction(self, first: bytes, given: Mapping[str, Any], *, what: str) -> Iterator[TimedConnection]:
+        """A transaction, which begins with a statement; a connection that was lost before that is replaced."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            connection = self._taken(deadline, what, was_sent=False)
+            try:
+                connection.execute("BEGIN")
+                connection.execute(first, given)
+                break
+            except psycopg.Error as error:
+                self._opened().putconn(connection)
+                if not _is_lost(error, connection) or time.monotonic() > deadline:
+                    raise failure(error, what) from error
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except psycopg.Error as error:
+            raise failure(error, what) from error
+        finally:
+            self._opened().putconn(connection)  # which rolls back what was not committed
 
     def _taken(self, deadline: float, what: str, *, was_sent: bool) -> TimedConnection:
         while not self._is_closed:

@@ -122,7 +122,52 @@ END
 $change$;
 """
 
-MIGRATIONS = (sql.SQL(_FIRST),)
+_SECOND = """
+ALTER TABLE {s}.quarantine ADD COLUMN folder text NOT NULL DEFAULT 'quarantine', ADD COLUMN lost text;
+
+CREATE TABLE {s}.audit (
+    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, workspace text COLLATE "C" NOT NULL,
+    month text COLLATE "C" NOT NULL, batch bigint NOT NULL, line bytea NOT NULL
+);
+CREATE INDEX audit_by_month ON {s}.audit (workspace, month, id);
+
+CREATE TABLE {s}.notes (
+    workspace text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, body bytea NOT NULL,
+    PRIMARY KEY (workspace, name)
+);
+CREATE TABLE {s}.lease (
+    workspace text COLLATE "C" PRIMARY KEY, holder bigint NOT NULL, until timestamptz NOT NULL
+);
+
+-- the ledger of a mirror, with the columns that it has in a file; who uses it names the workspace in its transaction
+CREATE TABLE {s}.mirror_meta (
+    key text COLLATE "C" NOT NULL, value text,
+    workspace text COLLATE "C" NOT NULL DEFAULT current_setting('memfiles.workspace'), PRIMARY KEY (workspace, key)
+);
+CREATE TABLE {s}.mirror_note (
+    path text COLLATE "C" NOT NULL, version text, digest text, inode bigint, size bigint, mtime_ns bigint,
+    body bytea, sent bytea, sent_version text, redacted bigint NOT NULL DEFAULT 0,
+    workspace text COLLATE "C" NOT NULL DEFAULT current_setting('memfiles.workspace'), PRIMARY KEY (workspace, path)
+);
+
+ALTER TABLE {s}.audit ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {s}.notes ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {s}.lease ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {s}.mirror_meta ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {s}.mirror_note ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON {s}.audit
+    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
+CREATE POLICY own ON {s}.notes
+    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
+CREATE POLICY own ON {s}.lease
+    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
+CREATE POLICY own ON {s}.mirror_meta
+    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
+CREATE POLICY own ON {s}.mirror_note
+    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
+"""
+
+MIGRATIONS = (sql.SQL(_FIRST), sql.SQL(_SECOND))
 """The migration at place n makes version n + 1 of version n. What was released is never changed."""
 
 VERSION = len(MIGRATIONS)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, LiteralString, NamedTuple, Protocol
 
 from memfiles.records.keys import is_record_path
 from memfiles.records.redactions import Piece
 from memfiles.storage.atomic import Signature
 from memfiles.storage.postgres.connections import Connections
-from memfiles.storage.quarantine import holds
+from memfiles.storage.quarantine import FOLDER, KeptCopy, MergeSide, holds
 
 _FETCHED_MAX = 16  # up to so many unknown records are fetched whole before a decision, of more the signatures
 _KNOWN_MAX = 65_536  # signatures of about 200 bytes each
@@ -20,7 +20,14 @@ STATEMENTS: dict[str, LiteralString] = {
     "find": "SELECT path, version, data FROM {s}.records WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
     "paths": "SELECT path FROM {s}.records WHERE workspace = %(workspace)s AND starts_with(path, %(folder)s)"
     " AND strpos(substr(path, length(%(folder)s) + 1), '/') = 0",
-    "kept": "SELECT id, path, reason, data FROM {s}.quarantine WHERE workspace = %(workspace)s ORDER BY id",
+    "kept": "SELECT id, path, data FROM {s}.quarantine WHERE workspace = %(workspace)s ORDER BY id",
+    "kept_notes": "SELECT id, path, reason, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'), lost"
+    " FROM {s}.quarantine WHERE workspace = %(workspace)s AND folder = %(folder)s ORDER BY id",
+    "kept_copy": "SELECT data FROM {s}.quarantine WHERE workspace = %(workspace)s AND id = %(id)s",
+    "keep": "INSERT INTO {s}.quarantine (workspace, path, at, reason, data, folder, lost)"
+    " SELECT %(workspace)s, %(path)s, %(at)s::timestamptz, %(reason)s, %(data)b, %(folder)s, %(lost)s"
+    " WHERE NOT (%(is_again)s AND EXISTS (SELECT FROM {s}.quarantine WHERE workspace = %(workspace)s"
+    " AND path = %(path)s AND folder = %(folder)s AND data = %(data)b)) RETURNING id",
     "remove_kept": "DELETE FROM {s}.quarantine WHERE workspace = %(workspace)s AND id = ANY(%(ids)s) RETURNING id",
     "signatures": "SELECT path, version, octet_length(data) FROM {s}.records"
     " WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
@@ -44,13 +51,24 @@ STATEMENTS: dict[str, LiteralString] = {
     " has_table_privilege('{s}.members', 'INSERT'), current_user, (SELECT id FROM {s}.store)",
     "join": "INSERT INTO {s}.members (role, workspace) VALUES (current_user, %(workspace)s) ON CONFLICT DO NOTHING",
     "now": "SELECT (pg_snapshot_xmax(pg_current_snapshot())::text::bigint & 4294967295)::text::xid::text",
-    "vacuum": "VACUUM (FREEZE, INDEX_CLEANUP ON, TRUNCATE OFF) {s}.records",
+    "has_ledger": "SELECT EXISTS (SELECT FROM {s}.mirror_note WHERE workspace = %(workspace)s)",
+    "survey": "SELECT current_setting('server_version'), current_user::text, (SELECT version FROM {s}.store),"
+    " (SELECT count(*) FROM {s}.records WHERE workspace = %(workspace)s),"
+    " (SELECT bool_and(pg_has_role(relowner, 'USAGE') OR current_setting('server_version_num')::integer >= 170000"
+    " AND has_table_privilege(oid, CASE WHEN current_setting('server_version_num')::integer >= 170000"
+    " THEN 'MAINTAIN' ELSE 'TRIGGER' END)) FROM pg_class"
+    " WHERE relnamespace = '{s}'::regnamespace AND relname = ANY(%(tables)s)), pg_is_in_recovery(),"
+    " (SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()))",
+    "point": "SELECT pg_current_snapshot()::text",
     # a dead row keeps the oldest transaction of its table from being called frozen
     "is_clean": "SELECT bool_and(age(c.relfrozenxid) <= age(%(now)s::xid)) FROM pg_class t"
-    " JOIN pg_class c ON c.oid IN (t.oid, t.reltoastrelid) WHERE t.oid = '{s}.records'::regclass",
-    "may_vacuum": "SELECT pg_has_role(relowner, 'USAGE') OR current_setting('server_version_num')::integer >= 170000"
+    " JOIN pg_class c ON c.oid IN (t.oid, t.reltoastrelid)"
+    " WHERE t.relnamespace = '{s}'::regnamespace AND t.relname = ANY(%(tables)s)",
+    "may_vacuum": "SELECT bool_and(pg_has_role(relowner, 'USAGE')"
+    " OR current_setting('server_version_num')::integer >= 170000"
     " AND has_table_privilege(oid, CASE WHEN current_setting('server_version_num')::integer >= 170000"
-    " THEN 'MAINTAIN' ELSE 'TRIGGER' END) FROM pg_class WHERE oid = '{s}.records'::regclass",
+    " THEN 'MAINTAIN' ELSE 'TRIGGER' END)) FROM pg_class"
+    " WHERE relnamespace = '{s}'::regnamespace AND relname = ANY(%(tables)s)",
 }
 
 
@@ -63,10 +81,12 @@ class Rows:
         self._knowing = threading.Lock()
         self.known: dict[str, Signature | None] = {}
 
-    def ask(self, name: str, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
+    def ask(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
         """The rows of one of the statements above, for this workspace; ``what`` begins the message of an error."""
-        rows = self._connections.ask(self._statements[name], {"workspace": self._workspace, **given}, what=what)
+        rows = self._connections.ask(self._statements[statement], {"workspace": self._workspace, **given}, what=what)
         return rows if rows is not None else ()
+
+    look = ask
 
     def find(self, paths: Iterable[str]) -> dict[str, tuple[bytes, Signature]]:
         """The bytes and signatures of those of these records that exist, asked for at once."""
@@ -162,25 +182,59 @@ class Told:
 
 
 class KeptRows(NamedTuple):
-    """The copies that were put aside, in a table; see ``record_store.KeptCopies``."""
+    """The copies that were put aside or lost in a merge, in a table; see ``home.KeptConflicts``."""
 
-    rows: Rows
+    asked: Asked
 
     def listing(self) -> list[tuple[str, str]]:
         """See ``KeptCopies``."""
-        return [(f"quarantine/{path}.{id}", reason) for id, path, reason, _ in self._rows()]
+        return [(note.kept, note.reason) for note in self.notes(FOLDER)]
+
+    def notes(self, folder: str) -> Sequence[KeptCopy]:
+        """See ``KeptConflicts``."""
+        rows = self.asked.look("kept_notes", folder=folder, what="the kept copies cannot be listed")
+        return [KeptCopy(f"{folder}/{path}.{id}", path, why, at, lost) for id, path, why, at, lost in rows]
+
+    def read(self, kept: str) -> bytes | None:
+        """See ``KeptConflicts``."""
+        found = self.asked.look("kept_copy", id=_id_in(kept), what=f"{kept} cannot be read")
+        return bytes(found[0][0]) if found else None
+
+    def keep(self, path: str, data: bytes, *, reason: str, at: str, folder: str, lost: MergeSide | None = None) -> None:
+        """See ``KeptConflicts``."""
+        given = {"path": path, "data": data, "reason": reason, "at": at, "folder": folder, "lost": lost}
+        self.asked.ask("keep", what=f"a copy of {path} cannot be kept in {folder}", **given)
 
     def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
         """See ``KeptCopies``."""
-        found = [(id, data) for id, of, _, data in self._rows() if of == path]
+        found = [(id, data) for id, of, data in self._rows() if of == path]
         return self._remove([id for id, data in found if holding is None or holds(data, holding)])
 
     def remove_if(self, is_unwanted: Callable[[str, bytes], bool]) -> None:
         """See ``KeptCopies``."""
-        self._remove([id for id, path, _, data in self._rows() if is_unwanted(path, data)])
+        self._remove([id for id, path, data in self._rows() if is_unwanted(path, data)])
+
+    def remove_copy(self, kept: str) -> None:
+        """See ``KeptConflicts``."""
+        self._remove([_id_in(kept)])
 
     def _rows(self) -> Sequence[tuple[Any, ...]]:
-        return self.rows.ask("kept", what="the kept copies cannot be read")
+        return self.asked.look("kept", what="the kept copies cannot be read")
 
     def _remove(self, ids: Sequence[int]) -> int:
-        return len(self.rows.ask("remove_kept", ids=[*ids], what="the kept copies cannot be removed")) if ids else 0
+        return len(self.asked.ask("remove_kept", ids=[*ids], what="the kept copies cannot be removed")) if ids else 0
+
+
+class Asked(Protocol):
+    """What answers the statements of a workspace."""
+
+    def ask(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
+        """The rows of a statement."""
+
+    def look(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
+        """The same, and none if there is no store yet."""
+
+
+def _id_in(kept: str) -> int:
+    number = kept.rpartition(".")[2]
+    return int(number) if number.isascii() and number.isdigit() else 0

@@ -19,9 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 from operator import itemgetter
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from urllib.parse import quote
 
 import psycopg
+from psycopg import sql
 
 from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, SizeExceeded, StorageRefused
 from memfiles.records.keys import is_record_path
@@ -31,7 +33,12 @@ from memfiles.storage.postgres.connections import Connections, failure, located
 from memfiles.storage.postgres.migrations import VERSION, check_version, migrate, version_of
 from memfiles.storage.postgres.news import News
 from memfiles.storage.postgres.rows import STATEMENTS, KeptRows, Rows, Told
+from memfiles.storage.postgres.tables import STATEMENTS as TABLE_STATEMENTS
 from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide
+
+if TYPE_CHECKING:
+    from memfiles.storage.home import MemoryHome
+    from memfiles.storage.postgres.home import PostgresHome
 
 PATIENCE_SECONDS = 15.0
 _PAUSE_SECONDS, _PAUSE_MAX_SECONDS = 0.002, 0.05
@@ -41,8 +48,13 @@ _LOCKS_MAX = 100  # above, one lock for the workspace: a server has room for som
 _TOGETHER_MAX = 256 * 2**20  # a value, and so an array of bodies, is at most 1 GB
 _SCRUB_POLL_SECONDS = 0.05
 _LEAST_SERVER = 140_000
+ERASED_FROM = ("records", "quarantine")
 _POINT = re.compile(r"([0-9a-f-]{36})/((\d{1,18}):(\d{1,18}):((?:\d{1,18}(?:,\d{1,18})*)?))")
 T = TypeVar("T")
+
+
+class StoreMissing(StorageRefused):
+    """There is nothing at the URL yet, and who only looks creates nothing."""
 
 
 class PostgresStore:
@@ -56,26 +68,48 @@ class PostgresStore:
         durability: Literal["fsync", "os"] = "fsync",
         lock_timeout: float = 30.0,
         patience: float = PATIENCE_SECONDS,
+        home: PostgresHome | None = None,
+        is_looking: bool = False,
     ) -> None:
         """Connect, and create or upgrade the schema where this role may do so; see ``located`` for the URL.
 
         ``os`` does not wait for the server's disk (``synchronous_commit=off``): a crash of the server may lose the last
         changes. ``lock_timeout`` and ``patience`` (of a call, while the server is away) are in seconds.
+        ``is_looking``: nothing is created, and ``StoreMissing`` says so.
         ``StorageRefused``, ``StorageFailed``.
         """
+        from memfiles.storage.postgres.home import home as home_at  # late: it imports this module
+
+        self.settings = (durability, lock_timeout)
+        self._holders, self._counting = 1, threading.Lock()
         self.location = located(url, workspace=workspace)
+        self.home: MemoryHome = home or home_at(_named(url, workspace))
+        self.cache = home.cache if home is not None else None
         self.name = self.location.workspace
         self._is_durable, self._lock_timeout, self._patience = durability == "fsync", lock_timeout, patience
-        self._statements = {name: self.location.named(text) for name, text in STATEMENTS.items()}
+        known = STATEMENTS | TABLE_STATEMENTS
+        self._statements = {name: self.location.named(text) for name, text in known.items()}
         self._place = hashlib.blake2b(f"{self.location.schema}\0{self.location.workspace}\0".encode(), digest_size=8)
-        self._is_closed = False
+        self.is_closed = False
         self._begin()
         try:
-            self.id = self._admitted()
+            self.id = self._admitted(is_looking=is_looking)
         except BaseException:
             self.close()
             raise
         renew_in_child(self, PostgresStore._begin)
+
+    def lent(self) -> Self:
+        """The store for one more part of the program, which closes it as well."""
+        with self._counting:
+            if self.is_closed:
+                raise InvalidArgument("the store was closed")
+            self._holders += 1
+        return self
+
+    def point(self) -> str:
+        """See ``RemoteStore``."""
+        return f"{self.id}/{self.rows.ask('point', what='the records cannot be listed')[0][0]}"
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         """See ``RecordStore``."""
@@ -141,24 +175,27 @@ class PostgresStore:
         look = {"point": point, "what": "the records cannot be listed"}
         return self._news.wait(lambda: bool(self._rows.ask("is_behind", **look)[0][0]), seconds=seconds)
 
-    def scrub(self) -> None:
+    def scrub(self, tables: Sequence[str] = ERASED_FROM) -> None:
         """See ``RecordStore``: return once no row and no dead row holds what is in no record any more.
 
         What is left is in the free space of pages until it is used again, in the write-ahead log, and in backups.
         """
         erased = "the text is in no record any more, but dead rows of the database may hold it"
-        with closing(self._connections.dedicated(is_patient=True)) as connection:
+        with closing(self.connections.dedicated(is_patient=True)) as connection:
             try:
-                self._vacuum(connection, erased)
+                self._vacuum(connection, tables, erased)
             except psycopg.Error as error:
                 raise failure(error, erased) from error
 
     def close(self) -> None:
-        """See ``RecordStore``."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._news.close()
-            self._connections.close()
+        """See ``RecordStore``: once everyone who has it did."""
+        with self._counting:
+            self._holders -= 1
+            if self._holders > 0 or self.is_closed:
+                return
+            self.is_closed = True
+        self._news.close()
+        self.connections.close()
 
     def _attempts(self, wanted: Sequence[str]) -> Iterator[int]:
         """Attempts at a change, with pauses of random length when others keep changing the same records."""
@@ -174,26 +211,33 @@ class PostgresStore:
     def _begin(self) -> None:
         """Create what belongs to this process alone, also in a forked child."""
         self._turn_locks = [threading.RLock() for _ in range(_STRIPES)]
-        self._connections = Connections(
-            self.location, patience=self._patience, before=getattr(self, "_connections", None)
+        self.connections = Connections(
+            self.location, patience=self._patience, before=getattr(self, "connections", None)
         )
-        self._news = News(self._connections)
-        self._rows = Rows(self._connections, self._statements)
+        self._news = News(self.connections)
+        self._rows = self.rows = Rows(self.connections, self._statements)
         self.kept = KeptRows(self._rows)
+        self._counting = threading.Lock()
 
-    def _admitted(self) -> str:
+    def _admitted(self, *, is_looking: bool) -> str:
         """The id of this workspace in this database, once there is a schema that this role may use for it."""
         schema, workspace = self.location.schema, self.location.workspace
-        with closing(self._connections.dedicated(is_patient=True)) as connection:
+        with closing(self.connections.dedicated(is_patient=True)) as connection:
             try:
                 if connection.info.server_version < _LEAST_SERVER:
                     raise StorageRefused("the store needs PostgreSQL 14 or later")
-                if check_version(version_of(connection, schema), schema) < VERSION:
+                if (found := check_version(version_of(connection, schema), schema)) < VERSION:
+                    if is_looking and not found:
+                        raise StoreMissing(f"there is no schema {schema} yet")
+                    if is_looking:
+                        raise StorageRefused(f"the schema {schema} has version {found}: memfiles restore upgrades it")
                     migrate(connection, schema)
                 given = {"workspace": workspace}
                 row = connection.execute(self._statements["membership"], given).fetchone()
                 is_member, may_join, role, id = row or (False, False, "", uuid.UUID(int=0))
                 if not is_member and may_join:
+                    if is_looking:
+                        raise StoreMissing(f"there is no workspace {workspace} yet")
                     connection.execute(self._statements["join"], given)
             except psycopg.Error as error:
                 raise failure(error, f"the schema {schema} cannot be used, created or upgraded") from error
@@ -244,7 +288,7 @@ class PostgresStore:
         """The paths that one transaction changed, None if it has to be decided again."""
         new = {path for path, *_ in rows}
         seen = {path: at[0] if at else None for path, at in told.seen.items() if path not in new}
-        answer = self._connections.ask(
+        answer = self.connections.ask(
             self._statements["change"],
             {
                 "workspace": self.location.workspace,
@@ -299,19 +343,24 @@ class PostgresStore:
         is_sound = running == sorted(set(running)) and numbers == sorted(numbers) and numbers[0] > 0
         return found[2] if is_sound else None
 
-    def _vacuum(self, connection: psycopg.Connection[Any], erased: str) -> None:
+    def _vacuum(self, connection: psycopg.Connection[Any], tables: Sequence[str], erased: str) -> None:
         """Remove the dead rows of every transaction up to now."""
-        row = connection.execute(self._statements["may_vacuum"]).fetchone()
+        schema, named = sql.Identifier(self.location.schema), {"tables": [*tables]}
+        vacuum = sql.SQL("VACUUM (FREEZE, INDEX_CLEANUP ON, TRUNCATE OFF) {}").format(
+            sql.SQL(", ").join(sql.SQL("{}.{}").format(schema, sql.Identifier(table)) for table in tables)
+        )
+        row = connection.execute(self._statements["may_vacuum"], named).fetchone()
         if row is None or not row[0]:
             raise StorageRefused(
                 f"{erased}, and this role may not remove them. From PostgreSQL 17 on, the owner allows it with "
-                f"GRANT MAINTAIN ON {self.location.schema}.records; before, the owner vacuums"
+                f"GRANT MAINTAIN ON {', '.join(f'{self.location.schema}.{table}' for table in tables)}; before, the "
+                f"owner vacuums"
             )
         deadline = time.monotonic() + self._lock_timeout
         (now,) = connection.execute(self._statements["now"]).fetchone() or ("0",)
         while True:
-            connection.execute(self._statements["vacuum"])
-            if connection.execute(self._statements["is_clean"], {"now": now}).fetchone() == (True,):
+            connection.execute(vacuum)
+            if connection.execute(self._statements["is_clean"], {"now": now, **named}).fetchone() == (True,):
                 return
             if time.monotonic() >= deadline:
                 raise LockTimeout(
@@ -319,3 +368,9 @@ class PostgresStore:
                     f"End it, and redact or forget again"
                 )
             time.sleep(_SCRUB_POLL_SECONDS)
+
+
+def _named(url: str, workspace: str) -> str:
+    """The URL with this workspace, if it names none."""
+    is_named = not workspace or "workspace=" in url
+    return url if is_named else f"{url}{'&' if '?' in url else '?'}workspace={quote(workspace, safe='')}"

@@ -1,0 +1,402 @@
+"""The home of a memory: its store, and what belongs to it besides the records: audit, kept copies, and notes.
+
+The rules this file guards: nothing is made before something is written; no link is followed; lines of the audit are
+written whole, by one call; and nothing above asks what kind of home it is. ``DirectoryHome`` is a memory directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from memfiles.errors import InvalidArgument
+from memfiles.records.record import MAX_RECORD_BYTES
+from memfiles.storage import atomic
+from memfiles.storage.atomic import Descriptor, Signature, real_directory, storage_failure
+from memfiles.storage.postgres import SCHEMES, home_at
+from memfiles.storage.record_store import Changes, KeptCopies, Records, RecordStore, StoreSurvey
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from memfiles.storage.derived_database import DerivedDatabase, DerivedFile
+    from memfiles.storage.quarantine import KeptCopy, MergeSide
+
+AUDIT = "audit"
+Durability = Literal["fsync", "os"]
+"""``fsync``: a change is on the disk when its commit returns; ``os``: it survives a kill, but not a power cut."""
+
+
+class AuditPages(Protocol):
+    """The lines of an audit by month. Months are named ``2026-11.jsonl``; a line is JSON, with its newline."""
+
+    def append(self, month: str, lines: bytes) -> None:
+        """Add whole lines at the end of a month, at once. ``OSError``, ``MemfilesError``: some may be missing."""
+
+    def let_go(self) -> None:
+        """Give up what is open; the next call opens it again. Also in a forked child."""
+
+    def backwards(self, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, int | str, bytes | None]]:
+        """The lines of the months wanted, the last first: each with its month and place there.
+
+        None for one that cannot be read; the place is a text then if that says why.
+        """
+
+    def blank(self, user: str) -> None:
+        """Take the runs of a user, given by the hash, out of all lines but those of other users.
+
+        Her own lines lose the ids of their calls and who acted as well, but for those of an operator.
+        """
+
+    def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:
+        """Remove the months before that one, ``2026-11``; returns them."""
+
+
+class KeptConflicts(KeptCopies, Protocol):
+    """All kept copies, with those that lost in a merge, in the folder ``conflicts``."""
+
+    def notes(self, folder: str) -> Sequence[KeptCopy]:
+        """What is known of everything in ``folder``."""
+
+    def read(self, kept: str) -> bytes | None:
+        """The bytes of a copy; None if there is none that is of a record's size."""
+
+    def keep(self, path: str, data: bytes, *, reason: str, at: str, folder: str, lost: MergeSide | None = None) -> None:
+        """Keep a copy of the record at ``path``; ``lost`` is the side of a merge that it is of. Durable on return."""
+
+    def remove_copy(self, kept: str) -> None:
+        """Delete one copy."""
+
+
+class StateNotes(Protocol):
+    """Small notes about a memory, derived like an index: losing one costs requests."""
+
+    def get(self, name: str) -> Note | None:
+        """A note."""
+
+    def put(self, name: str, body: bytes, *, makes: bool = False) -> None:
+        """Replace a note; if the memory does not exist yet, it fails, or ``makes`` it."""
+
+    def delete(self, name: str) -> None:
+        """Remove a note, if there is one."""
+
+
+class Note(NamedTuple):
+    """The bytes of a note."""
+
+    body: bytes
+
+
+class ReadableStore(Records, Protocol):
+    """The records of a home, to be read only."""
+
+    def paths(self, folder: str = "") -> list[str]:
+        """See ``RecordStore``."""
+
+    def view(self, paths: Any) -> Records:
+        """See ``RecordStore``."""
+
+    def changes(self, since: str | None = None) -> Changes:
+        """See ``RecordStore``."""
+
+
+class Turns(Protocol):
+    """Turns at reconciling records with a mirror, among all threads and processes of a home."""
+
+    def hold(self, paths: Sequence[str]) -> AbstractContextManager[object]:
+        """Have the turn of these records; ``LockTimeout`` at once if another has it."""
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the turns are the parent's."""
+
+
+class MirrorSide(Protocol):
+    """What is known of a mirror, and whose turn it is at it."""
+
+    def database(self, file: DerivedFile, check: Callable[[Any], None] | None = None) -> DerivedDatabase:
+        """A database for what is known of a mirror; see ``DerivedDatabase``."""
+
+    def peeking(self, file: DerivedFile) -> AbstractContextManager[sqlite3.Connection | None]:
+        """The same to be read only, None if there is none that can be read."""
+
+    def scrub_database(self, file: DerivedFile, work: Callable[[Any], None]) -> None:
+        """Take something out of that database for good, if there is one: no deleted byte stays. Durable on return."""
+
+    def turns(self, folder: str) -> Turns:
+        """The turns of this name."""
+
+    def leading(self) -> AbstractContextManager[object]:
+        """Be the one process that works with a mirror as a whole, where there may be only one; ``LockTimeout``."""
+
+
+class MemoryHome(Protocol):
+    """Where one memory is kept. Threads may share it; nothing is made before something is written."""
+
+    @property
+    def title(self) -> str:
+        """What people call it in full: a path, or a URL."""
+
+    @property
+    def directory(self) -> Path | None:
+        """The directory of its files; None if it has none, so that nobody can change them by hand."""
+
+    @property
+    def kept(self) -> KeptConflicts:
+        """The copies that were put aside, or lost in a merge."""
+
+    @property
+    def audit(self) -> AuditPages:
+        """The lines of the audit."""
+
+    @property
+    def notes(self) -> StateNotes:
+        """Small derived notes."""
+
+    @property
+    def mirrored(self) -> MirrorSide:
+        """What is known of a mirror."""
+
+    def exists(self) -> bool:
+        """Whether anything was kept here yet."""
+
+    def open(
+        self,
+        *,
+        now: Callable[[], str],
+        durability: Durability = "fsync",
+        lock_timeout: float = 30.0,
+    ) -> RecordStore:
+        """The store, made if it is not there; whoever opened it closes it. Errors as of a store."""
+
+    def held(self) -> AbstractContextManager[object]:
+        """Keep what is costly to open, such as connections, for the calls within."""
+
+    def reading(self) -> AbstractContextManager[ReadableStore | None]:
+        """The records to be read, None if there is nothing yet. Nothing is made or repaired."""
+
+    def survey(self) -> StoreSurvey | None:
+        """What an operator may want to know of a store; None of a directory, or if nothing was kept yet."""
+
+
+def real_home(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = None) -> MemoryHome:
+    """The home, whose links are resolved now; see ``real_directory``.
+
+    ``cache`` is the directory where this machine keeps what is derived, if the home is elsewhere.
+    """
+    home = home_of(where, cache=cache)
+    return DirectoryHome(real_directory(home.directory)) if isinstance(home, DirectoryHome) else home
+
+
+def home_of(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = None) -> MemoryHome:
+    """The home at a path or the URL of a store; a home as it is. Nothing is opened."""
+    if isinstance(where, (str, PathLike)):
+        if (name := os.fspath(where)).startswith(SCHEMES):
+            return home_at(name, cache=cache)
+        return DirectoryHome(Path(name))
+    return where
+
+
+def directory_of(home: MemoryHome) -> Path:
+    """The directory of a home. ``InvalidArgument`` if it is elsewhere."""
+    if home.directory is None:
+        raise InvalidArgument("this needs a memory directory: the records are in a store")
+    return home.directory
+
+
+def needs_recovery(home: MemoryHome) -> bool:
+    """Whether a process died in a directory and left changes that are not in place."""
+    if home.directory is None or not home.directory.is_dir():
+        return False
+    from memfiles.storage import recovery  # late: who only reads needs none of it
+
+    with storage_failure(f"cannot examine the memory directory {home.directory}"):
+        return recovery.is_needed(Descriptor.of_directory(home.directory))
+
+
+def has_record(home: MemoryHome, path: str, body: bytes) -> bool:
+    """Whether the record at ``path`` has just these bytes."""
+    with home.reading() as records:
+        found = records.find(path) if records is not None else None
+    return found is not None and found[0] == body
+
+
+class DirectoryRecords(NamedTuple):
+    """The records in a memory directory, read without a store; see ``ReadableStore``."""
+
+    descriptor: Descriptor
+
+    def find(self, path: str) -> tuple[bytes, Signature] | None:
+        """See ``Records``."""
+        return atomic.read(self.descriptor, path, limit=MAX_RECORD_BYTES)
+
+    def signature(self, path: str) -> Signature | None:
+        """See ``Records``."""
+        return atomic.signature(self.descriptor, path)
+
+    def view(self, paths: Any) -> Records:
+        """See ``RecordStore``."""
+        return self
+
+    def paths(self, folder: str = "") -> list[str]:
+        """See ``RecordStore``."""
+        return atomic.record_paths_in(self.descriptor, folder)
+
+    def changes(self, since: str | None = None) -> Changes:
+        """See ``RecordStore``."""
+        from memfiles.storage import entry_folders  # late: most that read need no list
+
+        return entry_folders.changes(self.descriptor, since)
+
+
+class DirectoryHome(NamedTuple):
+    """A memory directory; see ``MemoryHome``."""
+
+    directory: Path
+
+    @property
+    def title(self) -> str:
+        """See ``MemoryHome``."""
+        return str(self.directory)
+
+    @property
+    def kept(self) -> KeptConflicts:
+        """See ``MemoryHome``."""
+        from memfiles.storage.quarantine import Quarantine  # late: few records are ever put aside
+
+        return Quarantine(self.directory)
+
+    @property
+    def audit(self) -> AuditPages:
+        """See ``MemoryHome``."""
+        from memfiles.storage.audit_reader import AuditFiles  # late: who reads records needs none
+
+        return AuditFiles(self.directory)
+
+    @property
+    def notes(self) -> StateNotes:
+        """See ``MemoryHome``."""
+        return NoteFiles(self.directory)
+
+    @property
+    def mirrored(self) -> MirrorSide:
+        """See ``MemoryHome``."""
+        return MirrorFiles(self.directory)
+
+    def exists(self) -> bool:
+        """See ``MemoryHome``."""
+        return self.directory.is_dir()
+
+    def open(
+        self,
+        *,
+        now: Callable[[], str],
+        durability: Durability = "fsync",
+        lock_timeout: float = 30.0,
+    ) -> RecordStore:
+        """See ``MemoryHome``."""
+        from memfiles.storage.store import Store  # late: who only reads needs no store
+
+        return Store(self.directory, now=now, durability=durability, lock_timeout=lock_timeout)
+
+    def held(self) -> AbstractContextManager[object]:
+        """See ``MemoryHome``: nothing is costly."""
+        return nullcontext()
+
+    @contextmanager
+    def reading(self) -> Iterator[ReadableStore | None]:
+        """See ``MemoryHome``; other failures of the disk are passed on as they are."""
+        with storage_failure(f"cannot look at the memory directory {self.directory}"):
+            try:
+                descriptor = Descriptor.of_directory(self.directory)
+            except FileNotFoundError:
+                descriptor = None
+        yield DirectoryRecords(descriptor) if descriptor is not None else None
+
+    def survey(self) -> StoreSurvey | None:
+        """See ``MemoryHome``."""
+        return None
+
+
+class MirrorFiles(NamedTuple):
+    """What is known of the mirror of a memory directory; see ``MirrorSide``."""
+
+    directory: Path
+
+    def database(self, file: DerivedFile, check: Callable[[Any], None] | None = None) -> DerivedDatabase:
+        """See ``MirrorSide``."""
+        from memfiles.storage.derived_database import DerivedDatabase  # late: only mirrors need it
+
+        return DerivedDatabase(file, self.directory, check=check)
+
+    @contextmanager
+    def peeking(self, file: DerivedFile) -> Iterator[sqlite3.Connection | None]:
+        """See ``MirrorSide``."""
+        import sqlite3  # late, as above
+
+        try:
+            connection = file.connect(self.directory)
+        except sqlite3.Error:
+            yield None
+            return
+        with closing(connection):
+            yield connection
+
+    def scrub_database(self, file: DerivedFile, work: Callable[[Any], None]) -> None:
+        """See ``MirrorSide``; one that cannot be read is removed, as it may hold anything."""
+        if not (self.directory / file.path).exists():
+            return
+        from memfiles.storage.derived_database import DatabaseLost  # late, as above
+
+        try:
+            with file.failures(), closing(file.connect(self.directory)) as connection:
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("BEGIN IMMEDIATE")
+                work(connection)
+                connection.execute("COMMIT")
+                connection.execute("VACUUM")  # a row that was once moved to another page left its bytes in the first
+        except DatabaseLost:
+            self.database(file).start_over()
+
+    def turns(self, folder: str) -> Turns:
+        """See ``MirrorSide``."""
+        from memfiles.storage.locks import RecordLocks  # late, as above
+
+        return RecordLocks(Descriptor.of_directory(self.directory), timeout=0.0, folder=folder)
+
+    def leading(self) -> AbstractContextManager[object]:
+        """See ``MirrorSide``: processes take turns record by record."""
+        return nullcontext()
+
+
+class NoteFiles(NamedTuple):
+    """The notes of a memory directory, each a file; see ``StateNotes``."""
+
+    directory: Path
+
+    def get(self, name: str) -> Note | None:
+        """See ``StateNotes``."""
+        try:
+            found = atomic.read(Descriptor.of_directory(self.directory), name, limit=MAX_RECORD_BYTES)
+        except FileNotFoundError:
+            return None
+        return Note(found[0]) if found is not None else None
+
+    def put(self, name: str, body: bytes, *, makes: bool = False) -> None:
+        """See ``StateNotes``."""
+        if makes:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root = Descriptor.of_directory(self.directory)
+        atomic.make_folder(root, name.rpartition("/")[0])
+        atomic.drop(root, name)
+        atomic.stage(root, name, body, flush=False)
+        atomic.publish(root, name)
+        atomic.drop(root, name)
+
+    def delete(self, name: str) -> None:
+        """See ``StateNotes``."""
+        with suppress(FileNotFoundError):
+            atomic.remove(Descriptor.of_directory(self.directory), name)

@@ -1,0 +1,230 @@
+"""Migration: all that is kept of a memory, copied from one home to another and compared there.
+
+The rules this file guards: the source is only read; every record is compared byte for byte once it is there; a record
+of the target that is newer, or that is no version of the source's, is never replaced; and it may be stopped and
+repeated at any point, also while the source is in use: what changed meanwhile is copied again before it ends.
+
+Records are taken with their history, ids, tombstones and locations, kept copies with their reasons, and the audit. What
+is derived is not taken: the search index, the notes on a mirror, and the id of the memory in a mirror, as two memories
+with one id would take each other's changes for their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from msgspec import DecodeError, Struct, field
+from msgspec.json import decode as from_json
+
+from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.storage.events import Progress
+from memfiles.storage.home import MemoryHome, ReadableStore
+from memfiles.storage.quarantine import CONFLICTS, FOLDER
+from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records, RecordStore
+
+_TOGETHER, _TOGETHER_BYTES = 100, 1 << 20
+_ROUNDS = 20  # in which the source may change while it is copied
+_LINES_AT_ONCE = 1000
+
+
+class Migrated(Struct):
+    """What a migration did: numbers of records, kept copies and lines of the audit.
+
+    ``records`` are those of the source, ``copied`` those that were written now; the others were there already, or are
+    ``newer`` in the target, where they were left. ``unreadable`` says by path why a record was not taken. ``left`` are
+    kept copies that no record's size allows to be taken. ``is_complete``: every record of the source that can be read
+    was found in the target, with the same bytes, or newer.
+    """
+
+    source: str
+    target: str
+    records: int = 0
+    copied: int = 0
+    kept: int = 0
+    audit_lines: int = 0
+    newer: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+    is_complete: bool = False
+
+
+def migrate(
+    source: MemoryHome, target: MemoryHome, *, now: Callable[[], str], progress: Progress | None = None
+) -> Migrated:
+    """Copy everything of a home to another one, and compare it there.
+
+    1. the records, until none changed meanwhile; 2. the kept copies; 3. the audit. ``InvalidArgument`` if there is
+    nothing to copy, or both are the same; errors of the target's store: repeat it then.
+    """
+    report = Migrated(source.title, target.title)
+    if source.title == target.title:
+        raise InvalidArgument("the memory is there already: name another directory or store")
+    with source.held(), source.reading() as records:
+        if records is None or not records.changes().records:
+            raise InvalidArgument(f"nothing is kept in {source.title} yet")
+        with closing(target.open(now=now)) as store, target.held():
+            report.is_complete = _records_copied(records, store, report, progress)
+            report.kept = _kept_copied(source, target, report)
+            report.audit_lines = _audit_copied(source, target)
+    return report
+
+
+def _records_copied(source: ReadableStore, target: RecordStore, report: Migrated, progress: Progress | None) -> bool:
+    """Copy the records, and those that change meanwhile; whether all are in the target at the end."""
+    told = source.changes()
+    paths = sorted(path for path, seen in told.records.items() if seen is not None)
+    report.records = len(paths)
+    newer: set[str] = set()
+    for _ in range(_ROUNDS):
+        for done, some in _portions(paths, source, report):
+            written, ahead = _copied(target, some)
+            report.copied += written
+            newer = newer - some.keys() | ahead
+            if progress is not None:
+                progress(done, len(paths))
+        told = source.changes(told.until)
+        known = {path: seen for path, seen in told.records.items() if seen is not None}
+        paths = [path for path, body in _bodies(source, sorted(known)) if not _is_there(target, path, body, newer)]
+        if not paths:
+            report.newer = sorted(newer)
+            return _all_there(source, target, report, newer)
+    return False
+
+
+def _portions(paths: Sequence[str], source: ReadableStore, report: Migrated) -> Iterator[tuple[int, dict[str, bytes]]]:
+    """The bodies of the records by path, some at a time, each with how many paths are done."""
+    some: dict[str, bytes] = {}
+    size = 0
+    for number, path in enumerate(paths, 1):
+        body = None
+        try:
+            found = source.find(path)
+            body = found[0] if found is not None else None
+            if body is not None:
+                _revision_in(body)
+        except RecordCorrupt as error:
+            report.unreadable[path], body = str(error), None
+        if body is not None:
+            report.unreadable.pop(path, None)
+            some[path], size = body, size + len(body)
+        if some and (len(some) >= _TOGETHER or size >= _TOGETHER_BYTES or number == len(paths)):
+            yield number, some
+            some, size = {}, 0
+    if some:
+        yield len(paths), some
+
+
+def _copied(target: RecordStore, bodies: Mapping[str, bytes]) -> tuple[int, set[str]]:
+    """Write the records that the target lacks or has an earlier version of; how many, and those that are newer."""
+
+    def decide(records: Records) -> tuple[tuple[int, set[str]], ChangeSet]:
+        versions, ahead = [], set()
+        for path, body in bodies.items():
+            there = records.find(path)
+            if there is None or (there[0] != body and _precedes(there[0], body)):
+                signature = there[1] if there is not None else None
+                versions.append(NewVersion(path, _revision_in(body), body, signature))
+            elif there[0] != body:
+                ahead.add(path)
+        return (len(versions), ahead), ChangeSet(versions) if versions else NOTHING
+
+    return target.change(bodies, decide)[0]
+
+
+def _precedes(there: bytes, body: bytes) -> bool:
+    """Whether what is there is an earlier version of the record, or cannot be read."""
+    try:
+        return _revision_in(there) < _revision_in(body)
+    except RecordCorrupt:
+        return True
+
+
+def _revision_in(body: bytes) -> int:
+    try:
+        revision = from_json(body)["revision"]
+    except (DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError) as error:
+        raise RecordCorrupt("it is not a record") from error
+    if not isinstance(revision, int):
+        raise RecordCorrupt("it has no revision")
+    return revision
+
+
+def _bodies(source: ReadableStore, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    for path in paths:
+        try:
+            found = source.find(path)
+        except RecordCorrupt:
+            continue
+        if found is not None:
+            yield path, found[0]
+
+
+def _is_there(target: RecordStore, path: str, body: bytes, newer: set[str]) -> bool:
+    try:
+        found = target.find(path)
+    except RecordCorrupt:
+        return False
+    return found is not None and (found[0] == body or path in newer)
+
+
+def _all_there(source: ReadableStore, target: RecordStore, report: Migrated, newer: set[str]) -> bool:
+    """Compare every record of the source with the target's, byte for byte."""
+    paths = sorted(path for path, seen in source.changes().records.items() if seen is not None)
+    wanted = [path for path in paths if path not in report.unreadable]
+    for start in range(0, len(wanted), _TOGETHER):
+        some = wanted[start : start + _TOGETHER]
+        here, there = source.view(some), target.view(some)
+        for path in some:
+            one, other = here.find(path), there.find(path)
+            if path not in newer and one is not None and (other is None or one[0] != other[0]):
+                return False
+    return True
+
+
+def _kept_copied(source: MemoryHome, target: MemoryHome, report: Migrated) -> int:
+    """Copy the copies that were put aside, or lost in a merge; how many were not there."""
+    count = 0
+    for folder in (FOLDER, CONFLICTS):
+        there = Counter((note.path, note.at, target.kept.read(note.kept)) for note in target.kept.notes(folder))
+        for note in source.kept.notes(folder):
+            body = source.kept.read(note.kept)
+            if body is None:
+                report.left.append(note.kept)
+            elif there[note.path, note.at, body]:
+                there[note.path, note.at, body] -= 1
+            else:
+                given: dict[str, Any] = {"reason": note.reason, "at": note.at, "folder": folder, "lost": note.lost}
+                target.kept.keep(note.path, body, **given)
+                count += 1
+    return count
+
+
+def _audit_copied(source: MemoryHome, target: MemoryHome) -> int:
+    """Copy the lines of the audit that the target lacks, month by month; how many."""
+    count = 0
+    months = dict.fromkeys(month for month, _, line in source.audit.backwards(lambda _: True) if line is not None)
+    for month in reversed(months):
+        there = Counter(map(_digest, _lines(target, month)))
+        pages, missing = target.audit, []
+        for line in reversed([*_lines(source, month)]):
+            if there[digest := _digest(line)]:
+                there[digest] -= 1
+            else:
+                missing.append(line + b"\n")
+        for start in range(0, len(missing), _LINES_AT_ONCE):
+            pages.append(month, b"".join(missing[start : start + _LINES_AT_ONCE]))
+        pages.let_go()
+        count += len(missing)
+    return count
+
+
+def _lines(home: MemoryHome, month: str) -> Iterator[bytes]:
+    return (line for _, _, line in home.audit.backwards(lambda name: name == month) if line and line.strip())
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=16).digest()

@@ -1,0 +1,183 @@
+"""What belongs to a memory besides its records, in tables: audit, notes, and what is known of a mirror.
+
+The rules this file guards: a line of the audit that was sent twice is there once; all statements of a transaction are
+about one workspace, which row-level security allows or not; and the ledger of a mirror has the statements that it has
+in a file, of which these tables take what SQLite and PostgreSQL have in common.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, LiteralString
+
+from memfiles.errors import StorageFailed
+from memfiles.storage.home import Note
+
+if TYPE_CHECKING:
+    from memfiles.storage.postgres.home import Workspace
+
+_AT_ONCE = 1000  # lines of the audit that are read with one question
+_MONTH_SUFFIX = ".jsonl"
+_UNREAD, _UNCHANGED = "the audit cannot be read", "a line of the audit cannot be changed"
+_LEDGER = ("note", "meta")
+_SCOPED = "workspace = current_setting('memfiles.workspace')"
+
+STATEMENTS: dict[str, LiteralString] = {
+    "append": "INSERT INTO {s}.audit (workspace, month, batch, line)"
+    " SELECT %(workspace)s, %(month)s, %(batch)s, line FROM unnest(%(lines)b::bytea[]) WITH ORDINALITY AS t(line, n)"
+    " WHERE NOT (%(is_again)s AND EXISTS (SELECT FROM {s}.audit WHERE workspace = %(workspace)s"
+    " AND month = %(month)s AND batch = %(batch)s)) ORDER BY n RETURNING 1",
+    "months": "SELECT DISTINCT month FROM {s}.audit WHERE workspace = %(workspace)s ORDER BY month DESC",
+    "lines": "SELECT id, line FROM {s}.audit WHERE workspace = %(workspace)s AND month = %(month)s"
+    " AND id < %(before)s ORDER BY id DESC LIMIT %(limit)s",
+    "rewrite": "UPDATE {s}.audit SET line = %(line)b WHERE workspace = %(workspace)s AND id = %(id)s RETURNING id",
+    "drop": "WITH gone AS (DELETE FROM {s}.audit WHERE workspace = %(workspace)s AND month < %(before)s"
+    " RETURNING month) SELECT DISTINCT month FROM gone ORDER BY month",
+    "get_note": "SELECT body FROM {s}.notes WHERE workspace = %(workspace)s AND name = %(name)s",
+    "put_note": "INSERT INTO {s}.notes (workspace, name, body) VALUES (%(workspace)s, %(name)s, %(body)b)"
+    " ON CONFLICT (workspace, name) DO UPDATE SET body = excluded.body RETURNING 1",
+    "delete_note": "DELETE FROM {s}.notes WHERE workspace = %(workspace)s AND name = %(name)s RETURNING 1",
+    "take_lease": "INSERT INTO {s}.lease AS l (workspace, holder, until)"
+    " VALUES (%(workspace)s, %(holder)s, clock_timestamp() + make_interval(secs => %(seconds)s))"
+    " ON CONFLICT (workspace) DO UPDATE SET holder = excluded.holder, until = excluded.until"
+    " WHERE l.holder = excluded.holder OR l.until < clock_timestamp() RETURNING holder",
+    "give_lease": "UPDATE {s}.lease SET until = '-infinity'"
+    " WHERE workspace = %(workspace)s AND holder = %(holder)s RETURNING 1",
+}
+
+
+class AuditRows:
+    """The audit of a workspace; see ``home.AuditPages``."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def append(self, month: str, lines: bytes) -> None:
+        """See ``AuditPages``."""
+        given = {"month": month.removesuffix(_MONTH_SUFFIX), "batch": int.from_bytes(os.urandom(8)) >> 2}
+        self._workspace.ask("append", lines=lines.splitlines(), what="the audit cannot be written", **given)
+
+    def let_go(self) -> None:
+        """See ``AuditPages``: nothing is open here."""
+
+    def backwards(self, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, int | str, bytes | None]]:
+        """See ``AuditPages``."""
+        for (month,) in self._workspace.look("months", what=_UNREAD):
+            if is_wanted(month + _MONTH_SUFFIX):
+                for id, line in self._lines(month):
+                    yield month + _MONTH_SUFFIX, id, bytes(line)
+
+    def blank(self, user: str) -> None:
+        """See ``AuditPages``."""
+        from memfiles.storage.audit_reader import blanked, runs_in  # late: few users are ever forgotten
+
+        runs: set[bytes] = set()
+        months = [month for (month,) in self._workspace.look("months", what=_UNREAD)]
+        for month in months:
+            runs |= runs_in((bytes(line) for _, line in self._lines(month)), user)
+        for month in months:
+            for id, line in self._lines(month):
+                over = bytearray(line)
+                for start, text in blanked(bytes(line), user, runs):
+                    over[start : start + len(text)] = text
+                if over != line:
+                    self._workspace.ask("rewrite", id=id, line=bytes(over), what=_UNCHANGED)
+
+    def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:
+        """See ``AuditPages``."""
+        months = [month for (month,) in self._workspace.look("months", what=_UNREAD) if month < before]
+        if months and not dry_run:
+            self._workspace.ask("drop", before=before, what="an old month of the audit cannot be removed")
+        return tuple(sorted(months))
+
+    def _lines(self, month: str) -> Iterator[tuple[int, bytes]]:
+        before = 1 << 62
+        while found := self._workspace.look("lines", month=month, before=before, limit=_AT_ONCE, what=_UNREAD):
+            yield from ((id, line) for id, line in found)
+            before = found[-1][0]
+
+
+class NoteRows:
+    """The notes about a workspace; see ``home.StateNotes``."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def get(self, name: str) -> Note | None:
+        """See ``StateNotes``."""
+        found = self._workspace.look("get_note", name=name, what=f"the note {name} cannot be read")
+        return Note(bytes(found[0][0])) if found else None
+
+    def put(self, name: str, body: bytes, *, makes: bool = False) -> None:
+        """See ``StateNotes``: only who opens the memory makes it."""
+        self._workspace.ask("put_note", name=name, body=body, what=f"the note {name} cannot be written")
+
+    def delete(self, name: str) -> None:
+        """See ``StateNotes``."""
+        self._workspace.look("delete_note", name=name, what=f"the note {name} cannot be removed")
+
+
+class LedgerTables:
+    """What is known of a mirror, in two tables of the store; it is used as a ``DerivedDatabase`` is.
+
+    Nothing of it is lost in a power cut, so nothing is distrusted but the notes on another mirror.
+    """
+
+    is_current = True
+
+    def __init__(self, workspace: Workspace, check: Callable[[Any], None] | None) -> None:
+        self._workspace, self._check, self._is_checked = workspace, check, check is None
+
+    def connection(self) -> None:
+        """Check the notes, once."""
+        if not self._is_checked and self._check is not None:
+            with self._workspace.transaction() as connection:
+                self._check(connection)
+            self._is_checked = True
+
+    @contextmanager
+    def transaction(self) -> Iterator[ScopedConnection]:
+        """One transaction."""
+        with self._workspace.transaction() as connection:
+            yield connection
+
+    def compact(self) -> bool:
+        """Remove what was deleted from the files of the server; True."""
+        self._workspace.vacuum("mirror_note")
+        return True
+
+    def start_over(self) -> None:
+        """Remove all notes."""
+        with self._workspace.transaction() as connection:
+            for table in _LEDGER:
+                connection.execute(f"DELETE FROM {table} WHERE true")
+
+    def settle(self) -> None:
+        """Everything is durable already."""
+
+    close = leave_to_parent = settle
+
+
+class ScopedConnection:
+    """A transaction in which the statements of a ledger are about the tables of one workspace."""
+
+    def __init__(self, connection: Any, schema: str) -> None:
+        self._connection, self._schema = connection, schema
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        """Execute one statement in the common language of SQLite and PostgreSQL."""
+        return self._connection.execute(_scoped(statement, self._schema), values, binary=True)
+
+
+@lru_cache(maxsize=64)
+def _scoped(statement: str, schema: str) -> bytes:
+    """The statement with the tables of a schema, for rows of the workspace of the transaction alone."""
+    text = re.sub(r"(?<=FROM |INTO )(note|meta)\b|(?<=UPDATE )(note|meta)\b", rf'"{schema}".mirror_\g<0>', statement)
+    text = text.replace(" WHERE ", f" WHERE {_SCOPED} AND ").replace("ON CONFLICT (", "ON CONFLICT (workspace, ")
+    if "INSERT" not in text and _SCOPED not in text:
+        raise StorageFailed("a statement of the ledger would be about all workspaces")
+    return text.replace("?", "%s").encode()

@@ -1,0 +1,419 @@
+"""A workflow in a directory and in PostgreSQL: the same calls and commands, with the same results."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import memfiles
+from memfiles.errors import StorageRefused, WorkflowError
+from memfiles.records.record import Actor
+from memfiles.storage.events import RecordChanged
+from memfiles.storage.home import MemoryHome, home_of
+from memfiles.storage.migration import migrate
+from memfiles.sync.status import kept_conflicts, status_on_disk
+from memfiles.tools.session import Session
+from tests.cli.command_line import Ran, run
+from tests.support import ROOT
+from tests.support.postgres import OUTSIDER, PostgresServer, postgres_server
+from tests.support.workflows import write_workflow
+
+TEXT = """
+name: desk
+memory:
+  {place}
+  {mirror}
+  files:
+    - {{uid: notes-1, name: notes, description: What is known., content: "# Notes\\n"}}
+    - {{uid: mine-1, name: mine, content: "# Mine\\n", per: user}}
+  entries: {{}}
+agents: {{desk: {{memory: [{{id: notes-1, mode: rw}}, {{id: mine-1, mode: rw}}]}}}}
+"""
+Declare = Callable[..., Path]
+AT = "2026-11-21T09:00:00.000Z"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as started:
+        yield started
+
+
+@pytest.fixture(params=["directory", pytest.param("postgresql", marks=pytest.mark.slow)])
+def declare(request: pytest.FixtureRequest, tmp_path: Path) -> Declare:
+    """``declare(mirror)`` writes the workflow of an empty memory; the same one every time."""
+    place = "directory: .memory"
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("server")
+        place = f"store: {json.dumps(server.url(server.workspace()))}"
+
+    def declare(mirror: Path | None = None, *, pull: str = "cold-start") -> Path:
+        if mirror is not None:
+            mirror.mkdir(exist_ok=True)
+        declared = f'mirror: {{url: "file://{mirror}", pull: {pull}}}' if mirror is not None else ""
+        return write_workflow(tmp_path / "desk", TEXT.format(place=place, mirror=declared))
+
+    return declare
+
+
+@pytest.fixture
+def opened(declare: Declare) -> Iterator[Callable[..., memfiles.Memory]]:
+    """``opened()`` opens the memory once more, until the end of the test."""
+    with ExitStack() as stack:
+
+        def opened(mirror: Path | None = None, *, watch: bool = False) -> memfiles.Memory:
+            return stack.enter_context(memfiles.open(declare(mirror), watch=watch))
+
+        yield opened
+
+
+def commands(path: Path) -> Callable[..., Ran]:
+    def command(*args: str, stdin: str | None = None) -> Ran:
+        return run("-w", str(path), *args, stdin=stdin)
+
+    return command
+
+
+def until(condition: Callable[[], object], *, seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.slow
+def test_every_command(declare: Declare, tmp_path: Path) -> None:
+    """The whole command line works, says the same, and a command that reads makes nothing."""
+    path = declare()
+    command = commands(path)
+    before = [command(*args).code for args in (("status",), ("plan",), ("read", "notes"), ("audit",), ("stats",))]
+    made = sorted(each.name for each in path.parent.iterdir())
+    did = [
+        command(*args).code
+        for args in (
+            ("restore",),
+            ("append", "notes", "- Bob is on Free\n"),
+            ("edit", "notes", "--old", "Free", "--new", "Pro"),
+            ("undo", "notes"),
+            ("append", "notes", "swordfish"),
+            ("redact", "notes", "swordfish"),
+            ("append", "mine", "- a\n", "--user", "ada"),
+            ("entries", "save", "plan", "Bob is on Free"),
+            ("entries", "save", "color", "blue zebra", "--user", "ada"),
+            ("entries", "update", "plan", "--content", "Bob is on Pro"),
+            ("entries", "undo", "plan"),
+            ("entries", "delete", "plan"),
+            ("entries", "restore", "plan"),
+            ("users", "export", "ada", str(tmp_path / "ada")),
+            ("export", str(tmp_path / "export")),
+            ("import", str(tmp_path / "export"), "--take-over"),
+            ("purge",),
+            ("card", "desk"),
+            ("tools", "desk"),
+            ("check",),
+        )
+    ]
+
+    assert ([0] * 5, ["workflow.yaml"]) == (before, made)
+    assert [0] * 20 == did
+    assert "# Notes\n- Bob is on Free\n[redacted]" == command("read", "notes").out
+    assert "# Mine\n- a\n" == command("read", "mine", "--user", "ada").out
+    assert ["redact", "append", "undo", "edit", "append", "seed"] == [
+        change["op"] for change in command("--json", "log", "notes").data["changes"]
+    ]
+    assert "+- Bob is on Free" in command("diff", "notes", "1", "2").out
+    found = command("--json", "call", "desk", "memory_search", json.dumps({"query": "bob"})).data
+    assert ["plan"] == [each["key"] for each in found["data"]["results"]]
+    assert ["plan"] == [each["key"] for each in command("--json", "entries", "list").data["memories"]]
+    assert ["ada"] == [each["user"] for each in command("--json", "users", "list").data["users"]]
+    ops = [event["op"] for event in command("--json", "audit").data["events"]]
+    assert {"append", "edit", "undo", "redact", "save", "update", "delete", "restore", "export"} <= {*ops}
+    assert (1, 0) == (
+        command("--json", "stats").data["entries"][0]["users"],
+        command("users", "forget", "ada", "--yes").code,
+    )
+    assert [] == command("--json", "users", "list").data["users"]
+    assert 0 == command("entries", "forget", "--key", "plan", "--yes").code
+    doctor = command("--json", "doctor").data
+    assert [] == [check for check in doctor["checks"] if check["state"] == "fail"]
+    status = command("--json", "status").data
+    assert (0, 0, True) == (status["entries"]["entries"], status["quarantined"], status["exists"])
+    is_store = status["directory"] is None
+    assert is_store == (not (path.parent / ".memory").exists())
+    if is_store:
+        assert (2, True) == (status["store"]["schema_version"], status["store"]["may_erase"])
+
+
+def test_sessions_of_several_memories(opened: Callable[..., memfiles.Memory]) -> None:
+    """Each sees what the other did before: files, entries, prompt, users and levels."""
+    one, other = opened(), opened()
+    ann, bob = one.session("desk"), other.session("desk")
+    ann.call("append_memory", {"file": "notes", "content": "- Ada likes tea\n"})
+    bob.call("memory_save", {"key": "tea", "content": "zebra tea"})
+    bob.call("append_memory", {"file": "notes", "content": "- Bob too\n"})
+    found = keys(ann)
+    mine = one.session("desk", user="ada")
+    mine.call("memory_save", {"key": "mine", "content": "zebra of ada"})
+
+    assert "# Notes\n- Ada likes tea\n- Bob too\n" == bob.call("read_memory", {"file": "notes"}).text
+    assert ["tea"] == found == keys(bob)
+    assert "zebra tea" in ann.system_prompt() and "zebra" in ann.recall("zebra").text
+    assert ann.system_prompt() == bob.system_prompt()
+    assert ["mine", "tea"] == keys(other.session("desk", user="ada"))
+    one.users.forget("ada", why="asked to")
+    again = other.session("desk", user="ada")
+    assert (None, 1) == (other.entries.get(again, "mine"), len(other.users.tombstones("ada")))
+
+
+def keys(session: Session) -> list[str]:
+    """The keys of the entries that say something of zebras."""
+    found = session.call("memory_search", {"query": "zebra"}).data
+    assert found is not None
+    return sorted(each["key"] for each in found["results"])
+
+
+def test_who_watches_hears_of_the_others(opened: Callable[..., memfiles.Memory]) -> None:
+    """A change by another memory is told to subscribers, with its origin."""
+    one, other = opened(watch=True), opened()
+    heard: list[RecordChanged] = []
+    one.manager.subscribe(heard.append)
+    other.manager.append("notes", "- hello\n")
+    other.session("desk").call("memory_save", {"key": "tea", "content": "green"})
+
+    assert until(lambda: {"notes", "tea"} <= {event.name for event in heard})
+    assert {"process"} == {event.origin for event in heard}
+
+
+def test_a_mirror_works_with_either(opened: Callable[..., memfiles.Memory], declare: Declare, tmp_path: Path) -> None:
+    """What two memories of one place write is in the mirror, merged with what others put there."""
+    mirror = tmp_path / "mirror"
+    one, other = opened(mirror), opened(mirror)
+    one.manager.append("notes", "- one\n")
+    other.session("desk").call("memory_save", {"key": "tea", "content": "green"})
+    assert one.sync.flush() and other.sync.flush()
+    elsewhere = write_workflow(
+        tmp_path / "elsewhere", TEXT.format(place="", mirror=f'mirror: {{url: "file://{mirror}"}}')
+    )
+    with memfiles.open(elsewhere, watch=False) as third:
+        third.manager.append("notes", "- third\n")
+        third.entries.save(third.session("desk"), "coffee", "black")
+        assert third.sync.flush()
+    other.manager.append("notes", "- other\n")
+    report = one.sync.pull()
+
+    assert (0, []) == (one.sync.status().pending, kept_conflicts(one.workflow.place))
+    assert not report.pending
+    lines = one.manager.read("notes").splitlines()
+    assert ["# Notes", "- one", "- other", "- third"] == sorted(lines) and len(lines) == 4
+    assert other.manager.read("notes") == one.manager.read("notes")
+    assert "black" == other.entries.get(other.session("desk"), "coffee").content  # type: ignore[union-attr]
+    assert other.sync.flush() and (mirror / "notes-1.json").read_bytes() == _record(one, "notes-1.json")
+    told = status_on_disk(one.workflow)
+    assert (0, None) == (told.pending, told.last_error)
+
+
+def test_a_conflict_is_kept_and_settled(opened: Callable[..., memfiles.Memory], tmp_path: Path) -> None:
+    """The losing copy is shown with its text, taken back as a change, and removed then."""
+    mirror = tmp_path / "mirror"
+    one = opened(mirror)
+    one.manager.append("notes", "- color: blue\n")
+    assert one.sync.flush()
+    elsewhere = write_workflow(
+        tmp_path / "elsewhere", TEXT.format(place="", mirror=f'mirror: {{url: "file://{mirror}"}}')
+    )
+    with memfiles.open(elsewhere, watch=False) as third:
+        third.manager.edit("notes", "blue", "green")
+        assert third.sync.flush()
+    one.manager.edit("notes", "blue", "red")
+    one.sync.pull()
+    (conflict,) = one.sync.conflicts()
+    done = one.sync.resolve("notes", take="copy", by=Actor(actor="grace"))
+
+    assert ("notes", "open", True) == (conflict.name, conflict.state, "green" in conflict.content)
+    assert ([], True, done.revision) == (one.sync.conflicts(), "green" in one.manager.read("notes"), done.revision)
+    assert "resolve" in [event.op for event in one.audit().events]
+
+
+def test_what_is_forgotten_is_in_no_table(
+    opened: Callable[..., memfiles.Memory], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Neither in records, kept copies, the ledger of the mirror nor the audit; nor in the mirror."""
+    mirror = tmp_path / "mirror"
+    memory = opened(mirror)
+    session = memory.session("desk")
+    memory.entries.save(session, "secret", "xylophone quagmire")
+    assert memory.sync.flush()
+    memory.entries.save(session, "secret", "xylophone quagmire two")
+    assert memory.sync.flush()
+    memory.entries.forget(session, key="secret", why="asked to")
+    assert memory.sync.flush()
+    memory.manager.append("notes", "the password is quagmire\n")
+    assert memory.sync.flush()
+    memory.manager.redact("notes", "quagmire")
+    assert memory.sync.flush()
+
+    assert [] == [path for path in mirror.rglob("*.json") if b"quagmire" in path.read_bytes()]
+    if isinstance(memory.workflow.place, str):
+        server: PostgresServer = request.getfixturevalue("server")
+        assert [] == server.pages_holding(b"quagmire")
+
+
+def test_a_migration_takes_everything_and_can_be_repeated(
+    declare: Declare, tmp_path: Path, server: PostgresServer
+) -> None:
+    """Records byte for byte, kept copies, conflicts and the audit; there and back again."""
+    with memfiles.open(declare(), watch=False) as memory:
+        session = memory.session("desk")
+        memory.manager.append("notes", "- hello\n")
+        memory.entries.save_many(
+            session, [{"key": f"k{number}", "content": f"zebra {number}"} for number in range(120)]
+        )
+        memory.entries.forget(session, key="k7")
+        memory.entries.delete(session, "k8")
+    source, there = home_of(memory.workflow.place), home_of(server.url(server.workspace()))
+    source.kept.keep("notes-1.json", b"broken", reason="why", at=AT, folder="conflicts", lost="local")
+    back, seen = home_of(tmp_path / "back"), []
+    first = migrate(source, there, now=lambda: AT, progress=lambda *done: seen.append(done))
+    again = migrate(source, there, now=lambda: AT)
+    returned = migrate(there, back, now=lambda: AT)
+
+    assert (first.records, 0) == (first.copied, again.copied)
+    assert [True] * 3 == [first.is_complete, again.is_complete, returned.is_complete]
+    assert ((first.records, first.records), 1, 0) == (seen[-1], first.kept, again.kept)
+    assert (True, 0) == (first.audit_lines >= 3, again.audit_lines)
+    assert _records(source) == _records(back) == _records(there)
+    assert [("notes-1.json", "why", AT, "local")] == [it[1:] for it in back.kept.notes("conflicts")]
+    assert _lines(source) == _lines(back)
+
+
+def test_a_migration_leaves_what_is_newer(declare: Declare, tmp_path: Path) -> None:
+    """A record that was changed in the target since is told, and stays; what cannot be read is told as well."""
+    path, command = declare(), commands(declare())
+    assert [0, 0] == [command(*args).code for args in (("restore",), ("migrate", "--to", str(tmp_path / "there")))]
+    with memfiles.open(path, watch=False) as memory:
+        memory.manager.append("notes", "- changed here\n")
+    assert 0 == command("migrate", "--to", str(tmp_path / "there")).code
+    elsewhere = write_workflow(tmp_path / "new", TEXT.format(place="directory: ../there", mirror=""))
+    with memfiles.open(elsewhere, watch=False) as memory:
+        assert "# Notes\n- changed here\n" == memory.manager.read("notes")
+        memory.manager.append("notes", "- changed there\n")
+    left = command("--json", "migrate", "--to", str(tmp_path / "there"))
+
+    assert (4, ["notes-1.json"]) == (left.code, left.data["newer"])
+    with memfiles.open(elsewhere, watch=False) as memory:
+        assert "# Notes\n- changed here\n- changed there\n" == memory.manager.read("notes")
+
+
+def test_nothing_to_migrate_and_the_same_place_are_refused(declare: Declare, tmp_path: Path) -> None:
+    """Nothing is made then."""
+    path, command = declare(), commands(declare())
+    empty = command("migrate", "--to", str(tmp_path / "there"))
+    assert 0 == command("restore").code
+    place = memfiles.Workflow.load(path).place
+    same = command("migrate", "--to", str(place))
+
+    assert (2, True, False) == (empty.code, "nothing is kept" in empty.err, (tmp_path / "there").exists())
+    assert (2, True) == (same.code, "there already" in same.err)
+
+
+@pytest.mark.slow
+def test_a_wrong_role_sees_nothing_of_a_workspace(server: PostgresServer, tmp_path: Path) -> None:
+    """Not in any table, and it is refused; a store that cannot be reached says so."""
+    workspace = server.workspace()
+    text = TEXT.format(place=f"store: {json.dumps(server.url(workspace))}", mirror="")
+    with memfiles.open(write_workflow(tmp_path / "own", text), watch=False) as memory:
+        memory.manager.append("notes", "- hello\n")
+        memory.entries.save(memory.session("desk"), "tea", "green")
+    wrong = text.replace("user=memfiles_app", f"user={OUTSIDER}")
+    with pytest.raises(StorageRefused, match="does not belong to the workspace"):
+        memfiles.open(write_workflow(tmp_path / "wrong", wrong))
+    command = commands(tmp_path / "wrong" / "workflow.yaml")
+    tables = ("records", "commits", "audit", "quarantine", "notes", "lease", "mirror_meta", "mirror_note")
+    with server.admin() as admin:
+        counts = [admin.execute(f"SELECT count(*) FROM memfiles.{it}").fetchone() for it in tables[:3]]
+        admin.execute(f"SET ROLE {OUTSIDER}")
+        seen = [admin.execute(f"SELECT count(*) FROM memfiles.{it}").fetchone() for it in tables]
+        with pytest.raises(Exception, match="row-level security"):
+            admin.execute("INSERT INTO memfiles.lease VALUES (%s, 1, now())", (workspace,))
+        admin.execute("RESET ROLE")
+    gone = commands(write_workflow(tmp_path / "gone", text.replace("host=", "host=%2Fnowhere")))("--json", "doctor")
+
+    assert [(0,)] * 8 == seen and (0,) not in counts
+    assert [1, 1] == [command("read", "notes").code, command("doctor").code]
+    assert (1, "fail") == (gone.code, gone.data["checks"][-1]["state"])
+
+
+@pytest.mark.parametrize(
+    ("declared", "why"),
+    [
+        ("store: 'postgresql://host/db', directory: .memory", "there is no directory of them"),
+        ("store: 'postgresql://host/db', directory: other", "there is no directory of them"),
+        ("store: 'postgresql://ada:secret@host/db'", "contains a password"),
+        ("store: 'postgresql://host/db?password=secret'", "contains a password"),
+        ("store: 'mysql://host/db'", "must be a URL such as postgresql://host/database"),
+        ("cache: .cache", "only a store needs this"),
+    ],
+)
+def test_a_declaration_that_cannot_be(declared: str, why: str) -> None:
+    """The problem is told with its place, and never with a password."""
+    with pytest.raises(WorkflowError, match=why) as told:
+        memfiles.Workflow.parse(f"name: desk\nmemory: {{{declared}}}")
+
+    assert "secret" not in str(told.value)
+
+
+def test_a_store_needs_the_name_of_a_workspace() -> None:
+    """The name of the workflow, or one in the URL; that of the file may differ on each machine."""
+    with pytest.raises(WorkflowError, match="give the workflow a name"):
+        memfiles.Workflow.parse("memory: {store: 'postgresql://host/db'}")
+    named = memfiles.Workflow.parse("name: a desk\nmemory: {store: 'postgresql://host/db?schema=x'}")
+    given = memfiles.Workflow.parse("memory: {store: 'postgresql://host/db?workspace=y'}")
+
+    assert "postgresql://host/db?schema=x&workspace=a%20desk" == named.place
+    assert "postgresql://host/db?workspace=y" == given.place
+
+
+def test_nothing_of_psycopg_is_loaded_without_a_store(tmp_path: Path) -> None:
+    """A memory in a directory is opened, used, searched and closed without it."""
+    path = write_workflow(tmp_path, TEXT.format(place="", mirror=f'mirror: {{url: "file://{tmp_path}/mirror"}}'))
+    (tmp_path / "mirror").mkdir()
+    program = """
+import sys, memfiles
+with memfiles.open(sys.argv[1]) as memory:
+    session = memory.session("desk")
+    session.call("memory_save", {"key": "tea", "content": "green"})
+    session.call("memory_search", {"query": "green"})
+    memory.audit(); memory.stats(); memory.status(); memory.sync.flush(); memory.users.list()
+print([name for name in sys.modules if name.startswith(("psycopg", "memfiles.storage.postgres."))])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert "[]\n" == done.stdout
+
+
+def _record(memory: memfiles.Memory, path: str) -> bytes:
+    found = memory.manager.records.find(path)
+    assert found is not None
+    return found[0]
+
+
+def _records(home: MemoryHome) -> dict[str, bytes]:
+    with home.reading() as records:
+        assert records is not None
+        found = {path: records.find(path) for path in records.changes().records}
+    return {path: each[0] for path, each in found.items() if each is not None}
+
+
+def _lines(home: MemoryHome) -> list[bytes]:
+    return [line for _, _, line in home.audit.backwards(lambda _: True) if line]
