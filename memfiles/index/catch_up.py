@@ -19,7 +19,7 @@ from memfiles.errors import LockTimeout
 from memfiles.index.change_log import HEADER_BYTES, Line
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
-from memfiles.index.record_source import Folders, Look, Source, folder_of
+from memfiles.index.record_source import Folders, Look, Source, StoreSource, folder_of
 from memfiles.index.rows import stored
 from memfiles.index.text import fts
 from memfiles.storage.atomic import Signature
@@ -97,6 +97,7 @@ class Maintenance:
         self._suspect: Folders = None  # those to compare while the trust is ``UNVERIFIED``
         self.compared = ComparedFolders()
         self.left_over: list[str] = []  # temp files of dead writers that were found and not returned yet
+        self._is_first, self._must_scrub = True, False
         self._opened: sqlite3.Connection | None = None  # the one that ``trust`` is about
         self._watched: dict[str, Signature | None] = {}  # records that other processes may be changing
         self._written: tuple[sqlite3.Connection, int] | None = None  # with the data version of the last batch
@@ -125,10 +126,12 @@ class Maintenance:
             with failures():
                 is_replaced = self._opened not in (None, connection)
                 if self.trust is Trust.LOST or is_replaced or not _is_complete(connection):
-                    self._distrust()
+                    self.distrust()
                 elif self.trust is Trust.UNOPENED:
                     noted, times = _noted_times(connection), self._records.times()
-                    self._distrust({name for name, _ in noted.items() ^ times.items()})
+                    is_known = self._records.resume(_meta(connection, "point"))
+                    self.distrust({name for name, _ in noted.items() ^ times.items()} if is_known else None)
+                    self._must_scrub = _meta(connection, "unscrubbed") is not None
                 self._opened = connection
             if log.is_alone:
                 self.apply(is_alone=True)
@@ -136,7 +139,7 @@ class Maintenance:
             if log.is_alone:
                 log.share()
 
-    def _distrust(self, folders: Folders = None) -> None:
+    def distrust(self, folders: Folders = None) -> None:
         """Have the rows of these folders compared before the next answer, or all."""
         self.trust = Trust.CURRENT if folders is not None and not folders else Trust.UNVERIFIED
         self._suspect = folders
@@ -179,6 +182,9 @@ class Maintenance:
         self.apply()
         if self.trust is Trust.UNVERIFIED:
             self._verify(self._suspect)
+        if self._must_scrub or (self._is_first and self._records.has_erased):
+            self._scrub()
+        self._is_first = False
 
     def verify(self, folders: Folders, look: Look) -> list[str]:
         """Compare every file with its row, in these folders or all, and read those that differ.
@@ -201,10 +207,18 @@ class Maintenance:
     def forget(self, paths: list[str]) -> None:
         """Read these records, and rewrite the file without any word of earlier versions. Raises ``LockTimeout``."""
         self.apply(also=paths)
+        self._scrub()
+
+    def _scrub(self) -> None:
+        self._must_scrub = False
         with failures():
             fts.scrub(self._connection())
         for _ in range(_COMPACT_ATTEMPTS):
             if self.database.compact():
+                if isinstance(self._records, StoreSource):
+                    self._records.has_erased = False
+                    with self.transaction() as connection:
+                        connection.execute("DELETE FROM meta WHERE key = 'unscrubbed'")
                 return
             time.sleep(_COMPACT_PAUSE_SECONDS)
         raise LockTimeout("the entry is forgotten, but another process keeps reading the index: forget it again")
@@ -216,6 +230,8 @@ class Maintenance:
             return
         if self._watched or not self.is_fresh():
             self.apply(is_alone=True)
+        if self._records.has_erased and self.trust is Trust.CURRENT:
+            self._scrub()
         if self.trust is not Trust.CURRENT or _meta(self._connection(), "boot") is None:
             return  # or nothing was written since it was last sealed
         log.empty()
@@ -233,18 +249,18 @@ class Maintenance:
             with self.transaction() as connection:
                 self._watched, is_exact = self._apply(connection, also=also, is_alone=is_alone)
                 if not _is_complete(connection):
-                    self._distrust()
+                    self.distrust()
         except BaseException:
-            self._distrust()
+            self.distrust()
             is_exact = False
             raise
         finally:
             self._pending.land(is_exact=is_exact and self.trust is Trust.CURRENT)
         if self._pending.announcements.is_incomplete:
-            self._distrust()
+            self.distrust()
             self._pending.announcements.is_incomplete = False
         elif self._records.forbidden and self.trust is Trust.CURRENT:
-            self._distrust({folder_of(path) for path in self._records.forbidden})
+            self.distrust({folder_of(path) for path in self._records.forbidden})
 
     def _apply(
         self, connection: sqlite3.Connection, *, also: Iterable[str], is_alone: bool
@@ -253,7 +269,7 @@ class Maintenance:
 
         Returns the records that others may be changing, and whether exactly the pending rows were written.
         """
-        log = self._pending.open()
+        log, point = self._pending.open(), self._records.heard  # what was told up to there is taken below
         is_known = _meta(connection, "log") == log.id
         offset = int(_meta(connection, "offset")) if is_known else None  # up to which the log is in the rows
         batch = self._pending.take(log, offset or 0)
@@ -273,6 +289,7 @@ class Maintenance:
         connection.executemany(_READ, [(*found, path) for path, found in batch.reads.items()])
         _note_intents(connection, batch.intents if is_alone else {**intents, **batch.intents})
         _note(connection, log=log.id, offset=batch.news.end)
+        _note_feed(connection, self._records, point)
         if offset is None or not batch.news.is_whole:  # lines may be missing
             connection.execute("DELETE FROM meta WHERE key = 'complete'")
         return {} if is_alone else signatures, is_exact and not stale
@@ -281,6 +298,7 @@ class Maintenance:
         """Compare these folders, which are all that are suspect."""
         look = look or self._records.look([])
         self._compare(folders, look)
+        self._records.take()
         if not self._records.forbidden:
             with self.transaction() as connection:
                 _note_complete(connection, look.times, folders=folders, now_ns=look.at_ns)
@@ -298,7 +316,7 @@ class Maintenance:
                 self._pending.land()
         self.compared.add(folders)
         if self._records.forbidden:
-            self._distrust({folder_of(path) for path in self._records.forbidden})
+            self.distrust({folder_of(path) for path in self._records.forbidden})
 
 
 def _advance(intents: dict[str, tuple[str, ...]], lines: Iterable[Line]) -> set[str]:
@@ -367,3 +385,12 @@ def _note_sealed(connection: sqlite3.Connection, records: Source, *, log: str) -
     connection.executemany("INSERT INTO folder VALUES (?, ?)", fresh.items())
     connection.execute("DELETE FROM intent")
     _note(connection, log=log, offset=HEADER_BYTES)
+    _note_feed(connection, records, records.heard)
+
+
+def _note_feed(connection: sqlite3.Connection, records: Source, point: str | None) -> None:
+    """Note up to where a feed is in the rows, and that the file may have words of what was forgotten elsewhere."""
+    if point is not None:
+        _note(connection, point=point)
+    if records.has_erased:
+        _note(connection, unscrubbed=1)

@@ -54,7 +54,7 @@ class Index:
         self._fallback = MemoryFallback(records)
         self._apply = collector_paused()(self._maintenance.apply)  # of what waits here, mostly many rows
         self._writer = BackgroundWriter(partial(self._maintain, self._apply))
-        self._turn = threading.RLock()
+        self._turn, self._following = threading.RLock(), threading.RLock()
         self._stuck_until = 0.0
         self.is_followed = False  # whether a thread that watches calls ``verify`` for all folders now and then
         renew_in_child(self, Index._leave_to_parent)
@@ -91,10 +91,21 @@ class Index:
     def catch_up(self, *, reads: bool = False) -> None:
         """Include every change that any process made before this call; with ``reads``, also this process's reads."""
         self._refuse_closed()
-        if news := self._records.news():
-            self._pending.doubt(news)
+        if self._records.has_feed:
+            self._follow()
         if not self._is_stuck and not (self._maintenance.is_fresh() and not (reads and self._pending.reads)):
             self._maintain(self._maintenance.catch_up)
+
+    def _follow(self) -> None:
+        """Have the records read again that the feed tells of."""
+        with self._following:
+            if not self._maintenance.is_open and not self._is_stuck:
+                self._maintain(self._maintenance.open)  # which knows where it was left
+            if (news := self._records.news()) is None:
+                self._maintenance.distrust()
+            else:
+                self._pending.doubt(news)
+            self._records.take()
 
     def verify(self, folders: Iterable[str] | None = None, *, once: bool = False) -> list[str]:
         """Compare every file with its row, and read those that differ; returns temp files of dead writers.
@@ -181,7 +192,7 @@ class Index:
         self._database.leave_to_parent()
         self._pending.leave_to_parent()
         self._writer.renew()
-        self._turn = threading.RLock()
+        self._turn, self._following = threading.RLock(), threading.RLock()
         self._stuck_until = 0.0
         self.is_followed = False  # the thread that watches is the parent's
         if self._maintenance.trust is not Trust.CLOSED:

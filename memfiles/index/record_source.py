@@ -6,15 +6,21 @@ changes meanwhile is found to differ again.
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
+import re
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from memfiles.errors import StorageFailed
 from memfiles.index.rows import Row, RowWriter, stored
@@ -23,7 +29,7 @@ from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, is_forbidden
 from memfiles.storage.entry_folders import FolderSum, StoredSignature, files, folder_sum, folder_times, stamp
-from memfiles.storage.record_store import Records, RecordStore
+from memfiles.storage.record_store import Records, RecordStore, RemoteStore
 
 Folders = Collection[str] | None
 """Folders of entries, as in their paths; None for all."""
@@ -37,6 +43,8 @@ _OF_FOLDERS = """
 _SUMS = "SELECT folder, count, hashes FROM held WHERE folder IN (SELECT value FROM json_each(?))"
 LARGE = 2048  # files: a look at so many takes 10 ms
 _AT_ONCE = 256  # records of a store that are read with one question
+_FOLDERS_MAX = 64  # processes of one machine that keep an index of one store
+_STORE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _log = logging.getLogger("memfiles")
 
 
@@ -57,6 +65,9 @@ class RecordSource:
 
     directory: int
     read: Callable[[str], Row | None]
+    has_feed: ClassVar[bool] = False
+    has_erased: ClassVar[bool] = False
+    heard: ClassVar[str | None] = None
     forbidden: set[str] = field(default_factory=set)  # records that exist and may not be read at the moment
 
     def signature(self, path: str) -> Signature | None:
@@ -93,9 +104,16 @@ class RecordSource:
     def close(self) -> None:
         """The index stays where it is."""
 
-    def news(self) -> list[str]:
+    def news(self) -> list[str] | None:
         """Records that others changed: they are found by the log and by the times of folders."""
         return []
+
+    def take(self) -> None:
+        """There is no feed."""
+
+    def resume(self, point: str | None) -> bool:
+        """The files tell by themselves whether the rows are theirs."""
+        return True
 
     def _row(self, path: str) -> Row | None:
         try:
@@ -168,13 +186,17 @@ class StoreSource:
     before every answer: so an answer includes every commit that was acknowledged before it was asked for.
     """
 
+    has_feed = True
+
     def __init__(self, store: RecordStore, read: Callable[[str, Records], Row | None]) -> None:
         """``read`` returns the row of the record at a path, among the records given."""
         self._store, self._read = store, read
-        self._temporary = TemporaryDirectory(prefix="memfiles-")  # for this user alone
-        self.folder = Path(self._temporary.name)
+        self._place = IndexFolder(store.cache, store.id) if isinstance(store, RemoteStore) else IndexFolder(None, "")
+        self.folder = self._place.path
         self.descriptor = Descriptor.of_directory(self.folder)
         self._point: str | None = None
+        self.heard: str | None = None  # up to where the rows have, or will have, what the feed told
+        self.has_erased = False  # whether a row of something forgotten was replaced, of which the file may have words
         self.forbidden: set[str] = set()
 
     def signature(self, path: str) -> Signature | None:
@@ -194,6 +216,8 @@ class StoreSource:
                 if found is not None and found == writer.signature(path):
                     continue
                 row = self._read(path, view) if found is not None else None
+                is_gone = row is None or row.state == "forgotten"
+                self.has_erased |= is_gone and self._place.is_kept and writer.signature(path) is not None
                 if row is None:
                     writer.remove(path)
                 else:
@@ -201,8 +225,8 @@ class StoreSource:
         writer.finish()
 
     def close(self) -> None:
-        """Remove the folder for the index; it is of no use to anyone else."""
-        self._temporary.cleanup()
+        """Give the folder for the index up, which is kept in a cache only."""
+        self._place.close()
 
     def times(self) -> dict[str, int]:
         """There are no folders."""
@@ -220,13 +244,22 @@ class StoreSource:
         """There are no folders."""
         return Look(time.time_ns(), {}, {})
 
-    def news(self) -> list[str]:
-        """The entries that were changed since the last call, by this process or others."""
+    def news(self) -> list[str] | None:
+        """The entries that were changed since the last call, by anyone; None if all have to be compared."""
         if self._point is None:  # everything is compared first
             return []
         told = self._store.changes(self._point)
-        self._point = told.until
-        return [path for path in told.records if entry_place(path) is not None]
+        self._point = None if told.complete else told.until
+        return None if told.complete else [path for path in told.records if entry_place(path) is not None]
+
+    def take(self) -> None:
+        """The rows have, or will have, what the feed told so far."""
+        self.heard = self._point
+
+    def resume(self, point: str | None) -> bool:
+        """Go on from where the rows in the folder were left; False if that is unknown."""
+        self._point = self.heard = point
+        return point is not None
 
     def differing(
         self,
@@ -246,6 +279,68 @@ class StoreSource:
                 yield path
         yield from known
         self._point = told.until
+
+
+class IndexFolder:
+    """The folder that one process keeps its index of a store in: in a cache, or a temporary one, for this user alone.
+
+    In a cache, each store has folders with numbers, of which a process locks one for as long as it runs. The folders of
+    other stores are removed, unless a process uses them: they hold what this store may have forgotten.
+    """
+
+    def __init__(self, cache: Path | None, id: str) -> None:
+        self._lock: Descriptor | None = None
+        self._process = os.getpid()
+        self.is_kept = False
+        if cache is not None:
+            try:
+                self.path, self._lock = _locked_folder(cache, id)
+                self.is_kept = True
+                return
+            except OSError as error:
+                _log.warning("the index is kept in a temporary folder, as %s cannot be used: %s", cache, error)
+        self.path = Path(mkdtemp(prefix="memfiles-"))
+        self._end = weakref.finalize(self, _remove_own, self.path, self._process)
+
+    def close(self) -> None:
+        """Give the folder up; a forked child leaves it to its parent."""
+        self._lock = None
+        if not self.is_kept:
+            self._end()
+
+
+def _remove_own(path: Path, process: int) -> None:
+    if os.getpid() == process:
+        rmtree(path, ignore_errors=True)
+
+
+def _locked_folder(cache: Path, id: str) -> tuple[Path, Descriptor]:
+    """The first folder of a store that no process uses, and its lock."""
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for other in cache.iterdir():
+        if _STORE_ID.fullmatch(other.name) and other.name != id:
+            for each in other.iterdir():
+                if _lock_of(each) is not None:
+                    rmtree(each, ignore_errors=True)
+            with suppress(OSError):
+                other.rmdir()
+    for number in range(_FOLDERS_MAX):
+        path = cache / id / str(number)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (lock := _lock_of(path)) is not None:
+            return path, lock
+    raise OSError(f"{_FOLDERS_MAX} processes use it")
+
+
+def _lock_of(folder: Path) -> Descriptor | None:
+    """The lock of a folder, None if a process has it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        lock = Descriptor(os.open(folder / "lock", flags, 0o600))
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, FileNotFoundError, NotADirectoryError):
+        return None
+    return lock
 
 
 Source = RecordSource | StoreSource

@@ -1,0 +1,184 @@
+"""The index of a store in a cache folder: it goes on where it was left, and keeps nothing that was forgotten."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from memfiles.entries.drafts import EntryRules
+from memfiles.entries.entries import Entries
+from memfiles.index.record_source import StoreSource
+from memfiles.storage.events import Subscribers, utc_now
+from memfiles.storage.home import home_of
+from tests.support import ROOT
+from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.saved import Visitor
+
+pytestmark = pytest.mark.slow
+ANN = Visitor()
+WORK = """
+import sys
+from pathlib import Path
+from tests.index.test_store_cache import ANN, entries_at, found
+with entries_at(sys.argv[1], Path(sys.argv[2])) as entries:
+    print(found(entries, sys.argv[3]), flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as started:
+        yield started
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    return server.url(server.workspace())
+
+
+@contextmanager
+def entries_at(url: str, cache: Path | None) -> Iterator[Entries]:
+    """The entries of a store, as another program on this machine opens them."""
+    home = home_of(url, cache=cache)
+    with ExitStack() as stack:
+        store = home.open(now=utc_now)
+        stack.callback(store.close)
+        entries = Entries(store, rules=EntryRules(), subscribers=Subscribers())
+        stack.callback(entries.close)
+        yield entries
+
+
+def found(entries: Entries, query: str) -> list[str]:
+    return sorted(match.found.key for match in entries.search(ANN, query).matches)
+
+
+def were_all_compared(entries: Entries) -> bool:
+    return entries._index._maintenance.compared.are_all
+
+
+def holding(cache: Path, text: bytes) -> list[str]:
+    return [path.name for path in cache.rglob("*") if path.is_file() and text in path.read_bytes()]
+
+
+def test_it_goes_on_where_it_was_left(url: str, tmp_path: Path) -> None:
+    """Whoever opens it again reads what changed since, and nothing else; the answers are those of the records."""
+    cache = tmp_path / "cache"
+    with entries_at(url, cache) as entries:
+        entries.save_many(ANN, [{"key": f"k{number}", "content": f"zebra {number}"} for number in range(50)])
+        assert (10, True) == (len(found(entries, "zebra")), were_all_compared(entries))
+    with entries_at(url, tmp_path / "elsewhere") as other:
+        other.save(ANN, "new", "giraffe")
+        other.delete(ANN, "k1")
+        other.save(ANN, "k2", "giraffe too")
+    with entries_at(url, cache) as entries:
+        again = found(entries, "giraffe"), found(entries, "1"), were_all_compared(entries)
+
+    assert (["k2", "new"], [], False) == again
+    assert 0o700 == cache.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, None], ids=["killed", "closed"])
+def test_nothing_forgotten_is_left_in_it(url: str, tmp_path: Path, ending: signal.Signals | None) -> None:
+    """Neither in the rows nor in free pages, once the process that kept it was started again."""
+    cache = tmp_path / "cache"
+    with entries_at(url, tmp_path / "elsewhere") as other:
+        other.save(ANN, "secret", "xylophone quagmire")
+        other.save_many(ANN, [{"key": f"k{number}", "content": f"zebra {number}"} for number in range(50)])
+        with subprocess.Popen(
+            [sys.executable, "-c", WORK, url, str(cache), "quagmire"],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        ) as worker:  # fmt: skip
+            assert worker.stdin is not None and worker.stdout is not None
+            assert "['secret']\n" == worker.stdout.readline()
+            if ending is not None:
+                os.kill(worker.pid, ending)
+            worker.stdin.close() if ending is None else None
+            worker.wait()
+        assert holding(cache, b"quagmire")
+        other.forget(ANN, key="secret")
+    with entries_at(url, cache) as entries:
+        assert ([], 10) == (found(entries, "quagmire"), len(found(entries, "zebra")))
+        assert [] == [name for name in holding(cache, b"quagmire") if not name.endswith(("-wal", "-shm"))]
+
+    assert [] == holding(cache, b"quagmire")
+
+
+def test_processes_have_folders_of_their_own(url: str, tmp_path: Path) -> None:
+    """A second process on the machine takes another folder; the first folder is taken again once it is free."""
+    cache = tmp_path / "cache"
+    with entries_at(url, cache) as entries:
+        entries.save(ANN, "tea", "green")
+        first = _folder(entries)
+        command = [sys.executable, "-c", WORK, url, str(cache), "green"]
+        with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+            assert worker.stdout is not None and "['tea']\n" == worker.stdout.readline()
+            folders = sorted(path.name for path in first.parent.iterdir())
+            worker.communicate("\n")
+    with entries_at(url, cache) as entries:
+        again = _folder(entries)
+
+    assert (["0", "1"], first) == (folders, again)
+
+
+def test_that_of_another_store_is_thrown_away(server: PostgresServer, url: str, tmp_path: Path) -> None:
+    """Its folder is removed, unless a process uses it."""
+    cache = tmp_path / "cache"
+    with entries_at(url, cache) as entries:
+        entries.save(ANN, "tea", "green")
+        with entries_at(server.url(server.workspace()), cache) as others:
+            both = len(list(cache.iterdir()))
+            others.save(ANN, "coffee", "black")
+    with entries_at(server.url(server.workspace()), cache) as others:
+        found(others, "black")
+        left = len(list(cache.iterdir()))
+
+    assert (2, 1) == (both, left)
+
+
+def test_a_database_that_was_put_back_is_noticed(server: PostgresServer, url: str, tmp_path: Path) -> None:
+    """Rows of changes that the database has lost are removed: all records are compared then."""
+    cache = tmp_path / "cache"
+    with entries_at(url, cache) as entries:
+        entries.save(ANN, "tea", "green")
+        entries.save(ANN, "coffee", "green beans")
+        assert ["coffee", "tea"] == found(entries, "green")
+        point = entries._index._records.heard
+    assert point is not None
+    with server.admin() as admin:
+        admin.execute("DELETE FROM memfiles.records WHERE convert_from(data, 'utf8') LIKE '%green beans%'")
+    database = next(cache.rglob("index.sqlite"))
+    _rewind(database, point)
+    with entries_at(url, cache) as entries:
+        assert ["tea"] == found(entries, "green")
+
+
+def _folder(entries: Entries) -> Path:
+    source = entries._index._records
+    assert isinstance(source, StoreSource)
+    return source.folder
+
+
+def _rewind(database: Path, point: str) -> None:
+    """Let the index have heard of more than the database has done, as after a restore of an earlier backup."""
+    store, xmin, *_ = point.replace(":", "/").split("/")
+    later = int(xmin) + 1_000_000
+    with sqlite3.connect(database) as connection:
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'point'", (f"{store}/{later}:{later}:",))
+
+
+def test_a_cache_that_cannot_be_used_costs_time_only(url: str, tmp_path: Path) -> None:
+    """Something else is in its place: the index is in a temporary folder."""
+    (tmp_path / "cache").write_text("")
+    with entries_at(url, tmp_path / "cache") as entries:
+        entries.save(ANN, "tea", "green")
+
+        assert ["tea"] == found(entries, "green")
