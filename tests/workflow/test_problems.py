@@ -45,9 +45,9 @@ def test_many_problems() -> None:
         ("maxSizeBytes", ["uid", "max_size_bytes"], "; did you mean 'max_size_bytes'?"),
         ("lvl", ["level", "memory"], "; did you mean 'level'?"),
         ("zzz", ["uid", "name"], "; use one of uid, name"),
-        ("zzz", [f"k{index}" for index in range(11)], ""),
+        ("zzz", [f"k{index}" for index in range(14)], ""),
         ("uids", [*(f"k{index}" for index in range(2000)), "uid"], ""),
-        ("u" * 65, ["u" * 64, *"abcdefghijk"], ""),
+        ("u" * 65, ["u" * 64, *"abcdefghijklmn"], ""),
         ("", [], ""),
     ],
 )
