@@ -98,6 +98,7 @@ class Maintenance:
         self.compared = ComparedFolders()
         self.left_over: list[str] = []  # temp files of dead writers that were found and not returned yet
         self._is_first, self._must_scrub = True, False
+        self.must_compare = False  # all records, as the feed has begun anew
         self._opened: sqlite3.Connection | None = None  # the one that ``trust`` is about
         self._watched: dict[str, Signature | None] = {}  # records that other processes may be changing
         self._written: tuple[sqlite3.Connection, int] | None = None  # with the data version of the last batch
@@ -111,6 +112,7 @@ class Maintenance:
         """Whether the rows are known to be equal to the records."""
         return (
             self.trust is Trust.CURRENT
+            and not self.must_compare
             and self._pending.is_empty()
             and self.database.is_current
             and all(self._records.signature(path) == found for path, found in self._watched.items())
@@ -126,11 +128,11 @@ class Maintenance:
             with failures():
                 is_replaced = self._opened not in (None, connection)
                 if self.trust is Trust.LOST or is_replaced or not _is_complete(connection):
-                    self.distrust()
+                    self._distrust()
                 elif self.trust is Trust.UNOPENED:
                     noted, times = _noted_times(connection), self._records.times()
                     is_known = self._records.resume(_meta(connection, "point"))
-                    self.distrust({name for name, _ in noted.items() ^ times.items()} if is_known else None)
+                    self._distrust({name for name, _ in noted.items() ^ times.items()} if is_known else None)
                     self._must_scrub = _meta(connection, "unscrubbed") is not None
                 self._opened = connection
             if log.is_alone:
@@ -139,7 +141,7 @@ class Maintenance:
             if log.is_alone:
                 log.share()
 
-    def distrust(self, folders: Folders = None) -> None:
+    def _distrust(self, folders: Folders = None) -> None:
         """Have the rows of these folders compared before the next answer, or all."""
         self.trust = Trust.CURRENT if folders is not None and not folders else Trust.UNVERIFIED
         self._suspect = folders
@@ -180,6 +182,9 @@ class Maintenance:
     def catch_up(self) -> None:
         """Write all changes by any process into the rows, and verify them if needed."""
         self.apply()
+        if self.must_compare:
+            self.must_compare = False
+            self._distrust()
         if self.trust is Trust.UNVERIFIED:
             self._verify(self._suspect)
         if self._must_scrub or (self._is_first and self._records.has_erased):
@@ -249,18 +254,18 @@ class Maintenance:
             with self.transaction() as connection:
                 self._watched, is_exact = self._apply(connection, also=also, is_alone=is_alone)
                 if not _is_complete(connection):
-                    self.distrust()
+                    self._distrust()
         except BaseException:
-            self.distrust()
+            self._distrust()
             is_exact = False
             raise
         finally:
             self._pending.land(is_exact=is_exact and self.trust is Trust.CURRENT)
         if self._pending.announcements.is_incomplete:
-            self.distrust()
+            self._distrust()
             self._pending.announcements.is_incomplete = False
         elif self._records.forbidden and self.trust is Trust.CURRENT:
-            self.distrust({folder_of(path) for path in self._records.forbidden})
+            self._distrust({folder_of(path) for path in self._records.forbidden})
 
     def _apply(
         self, connection: sqlite3.Connection, *, also: Iterable[str], is_alone: bool
@@ -316,7 +321,7 @@ class Maintenance:
                 self._pending.land()
         self.compared.add(folders)
         if self._records.forbidden:
-            self.distrust({folder_of(path) for path in self._records.forbidden})
+            self._distrust({folder_of(path) for path in self._records.forbidden})
 
 
 def _advance(intents: dict[str, tuple[str, ...]], lines: Iterable[Line]) -> set[str]:

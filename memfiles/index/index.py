@@ -102,7 +102,7 @@ class Index:
             if not self._maintenance.is_open and not self._is_stuck:
                 self._maintain(self._maintenance.open)  # which knows where it was left
             if (news := self._records.news()) is None:
-                self._maintenance.distrust()
+                self._maintenance.must_compare = True
             else:
                 self._pending.doubt(news)
             self._records.take()
