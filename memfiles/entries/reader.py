@@ -10,6 +10,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from operator import attrgetter
 from typing import TypeGuard, TypeVar, cast
@@ -345,6 +346,7 @@ class EntryReader:
             embedder=question,
             shadowed=queries.shadowed(connection, parts, now=now),
             grouped=asked.grouped,
+            today=date.fromisoformat(now[:10]),
         )
 
     def _rows(self, view: View, asked: Listing, *, now: str, after: PagePlace | None, limit: int) -> Sequence[Row]:

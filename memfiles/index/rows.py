@@ -35,8 +35,8 @@ class Row(NamedTuple):
 
     The row of a mark has only the path, scope, level, revision, time, ids, signature and, as its cause, its type, or
     the plan that last changed what was erased; as its key, a tombstone of no run has the folder of the entry.
-    ``content`` goes to the texts; ``sources`` and ids (``lineage``, ``aliases``, ``epoch``) are only selected by: not
-    read back. A plain tuple, as each save makes one.
+    ``content`` goes to the texts, with when it was ``said``; ``sources`` and ids (``lineage``, ``aliases``, ``epoch``)
+    are only selected by: not read back. A plain tuple, as each save makes one.
     """
 
     path: str
@@ -70,6 +70,7 @@ class Row(NamedTuple):
     lineage: str = ""
     aliases: tuple[str, ...] = ()
     epoch: str = ""
+    said: str = ""
 
 
 _described = attrgetter(  # in the order of a ``Row``, up to its state
@@ -95,7 +96,7 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
     text, retired = record.text, record.retired
     state = (retired.state, retired.at, retired.cause) if retired else ("live", "", "")
     content = (text.revision, text.sha256[:_SHORT_DIGEST], block_bytes(record), signature, text.content)
-    named = (record.sources, record.id, (*record.aliases, *record.authors), record.epoch)
+    named = (record.sources, record.id, (*record.aliases, *record.authors), record.epoch, text.updated_at)
     return Row._make((*_described(record), *state, *content, *named))
 
 
@@ -166,7 +167,7 @@ def row_from(found: tuple[Any, ...]) -> Row:
     values[_PINNED_AT] = bool(values[_PINNED_AT])
     values[_PROVENANCE_AT] = Provenance(**from_json(values[_PROVENANCE_AT]))
     signature = None if found[_SIGNATURE_AT] is None else Signature(*found[_SIGNATURE_AT:])
-    return Row._make((*values, signature, "", (), "", (), ""))
+    return Row._make((*values, signature, "", (), "", (), "", ""))
 
 
 def stored(signature: Signature | None) -> Signature | None:
@@ -252,7 +253,8 @@ def load_sums(connection: sqlite3.Connection, partition: PartitionKey) -> Sums:
 
 
 _FIND = """
-    SELECT id, part, state, category, kind, size, digest, tags, alike, length(key), inode, file_size, mtime_ns
+    SELECT id, part, state, category, kind, size, digest, tags, alike, length(key),
+        (SELECT said FROM text WHERE id = entry.id), inode, file_size, mtime_ns
     FROM entry WHERE path = ?
 """
 _GROUP = """
@@ -309,7 +311,7 @@ class RowWriter:
             self._hold(row.path, _signature_in(found), -1)
             self._count(found, times=-1)
         if row.state == "live" and not has_text:
-            self._new_texts.setdefault(part, []).append((id, row.key, row.content, row.tags))
+            self._new_texts.setdefault(part, []).append((id, row.key, row.content, row.tags, row.said))
         if row.state != "forgotten":
             self._add((part, row.state, row.category, row.kind), Sum(1, row.size))
             group = part, row.category, row.kind, values[_ALIKE_COLUMN]
@@ -355,7 +357,7 @@ class RowWriter:
     def _keeps_text(self, found: tuple[Any, ...], row: Row, *, part: int, tags: str) -> bool:
         """Whether the text of an entry that has a row already is still right; else it is removed."""
         id, earlier_part, was_live, is_live = found[0], found[1], found[2] == "live", row.state == "live"
-        is_same = is_live and part == earlier_part and (found[6], found[7]) == (row.digest, tags)
+        is_same = is_live and part == earlier_part and (found[6], found[7], found[10]) == (row.digest, tags, row.said)
         if was_live and not is_same:
             fts.remove(self._connection, earlier_part, id)
         if was_live and (not is_live or part != earlier_part):

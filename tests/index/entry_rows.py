@@ -7,11 +7,13 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from memfiles.index.database import create_tables
 from memfiles.index.search.embedder import Embedder
 from memfiles.index.search.search import Hit, search
+from memfiles.index.search.weights import WEIGHTS, Weights
 from memfiles.index.text import fts as texts
 
 COLUMNS = "id, path, part, key, tags, links, source_run, thread, ordinal, state, digest"
@@ -35,6 +37,7 @@ class Row:
     links: tuple[str, ...] = ()
     run: str = ""
     thread: str | None = None
+    said: str = ""
 
 
 class Rows:
@@ -52,12 +55,12 @@ class Rows:
 
     def save_many(self, rows: Iterable[Row]) -> None:
         """Add many entries."""
-        by_part: dict[int, list[tuple[int, str, str, Sequence[str]]]] = {}
+        by_part: dict[int, list[tuple[int, str, str, Sequence[str], str]]] = {}
         values = []
         for id, row in enumerate(rows, start=self._last + 1):
             lists = json.dumps(row.tags), json.dumps(row.links)
             values.append((id, str(id), row.part, row.key, *lists, row.run, row.thread, id, "live", "d"))
-            by_part.setdefault(row.part, []).append((id, row.key, row.content, row.tags))
+            by_part.setdefault(row.part, []).append((id, row.key, row.content, row.tags, row.said))
             self._last = id
         marks = ",".join("?" * len(COLUMNS.split(",")))
         self.connection.executemany(f"INSERT INTO entry ({COLUMNS}) VALUES ({marks})", values)
@@ -99,9 +102,12 @@ class Rows:
         embedder: Embedder | None = None,
         grouped: bool = False,
         shadowed: Collection[int] = frozenset(),
+        today: date | None = None,
+        weights: Weights = WEIGHTS,
     ) -> list[Hit]:
         """Search all of a partition, unless told otherwise."""
         options: Any = {"associate": associate, "embedder": embedder, "grouped": grouped, "shadowed": shadowed}
+        options |= {"today": today, "weights": weights}
         return search(self.connection, parts, query, keep=keep, limit=limit, **options)
 
     def keys(self, query: str, *, parts: Sequence[int] = (1,), limit: int = 10, associate: bool = False) -> list[str]:

@@ -238,7 +238,7 @@ def test_a_row_comes_back_as_it_was_put(memory: Memory) -> None:
         lambda connection, parts: reading.page(connection, parts, now=NOW, filters=Filters(), after=None, limit=9),
     )
 
-    assert row_of(entry, found.signature)._replace(content="", lineage="") == found
+    assert row_of(entry, found.signature)._replace(content="", lineage="", said="") == found
 
 
 def test_a_selector_finds_what_all_its_fields_fit(memory: Memory) -> None:

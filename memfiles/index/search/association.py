@@ -1,11 +1,12 @@
 """Association: a hit lends part of its score to related entries, in one bounded step.
 
 The rule this file guards: what is lent moves nothing past its lender, however many lend to it. So a neighbour that
-answers a little never takes the place of the entry that answers best.
+answers a little never takes the place of the entry that answers best. One thing may: the answer to a question that was
+asked in the memory itself.
 
 Related are: the entries that its links name, the few entries that share a tag with it, and its neighbours, saved just
 before and after it in the same run and thread. The answer to a question is often near what matches it: in a talk, one
-asks and the other answers, and both go on.
+asks and the other answers, and both go on. What is said in a run as a whole counts as well: the mean of its best hits.
 """
 
 from __future__ import annotations
@@ -15,20 +16,14 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import fsum
+from typing import NamedTuple
 
+from memfiles.index.search.weights import BRIEF, DENSE, LENDERS, TAGGED_LENDERS, WEIGHTS, Weights
 from memfiles.index.text import fts
 from memfiles.index.text.fts import PartTexts
 
-SOURCES = 30  # the best hits; with 20, a search by meaning lost entries found by words in two categories
-TAGGED_SOURCES = 5  # the best hits, whose tags and links are followed
 REACH = 2  # neighbours on either side
-BEFORE = (0.3, 0.3)  # shares of the score for the neighbours saved before, the nearest first
-AFTER = (0.5, 0.4)
-_SHARES = (*AFTER, *BEFORE)
-MOST = 0.9  # of what the best lender is ahead
-_NOBODY = (0,) * REACH
-LINK = 0.4
-TAG = 0.2
+BEST_OF_RUN = 3
 MAX_TAGGED = 20  # entries; a tag that more of them share relates none of them
 MAX_LINKS = 20  # followed from one hit
 MAX_TAGS = 8
@@ -48,47 +43,154 @@ _LINKED = """
         AND key IN (SELECT value FROM json_each(?)) AND state = 'live' AND digest <> ''
 """
 _AMONG = "id IN (SELECT value FROM json_each(?))"
-_Near = tuple[int, ...]  # a source and its neighbours in the order of ``_SHARES``; 0 where there is none
+RunThread = tuple[str, str]
+"""The run and the thread in which an entry was saved."""
 
 
-def shares(
+class Near(NamedTuple):
+    """The neighbours of a row, the nearest first."""
+
+    after: Sequence[int] = ()
+    before: Sequence[int] = ()
+
+
+class Ties(NamedTuple):
+    """What hits are tied to: their neighbours by hit, and each tie by a link or a tag, with its share."""
+
+    near: Mapping[int, Near]
+    others: Sequence[tuple[int, int, float]] = ()
+
+
+def ties(
     connection: sqlite3.Connection,
     texts: Sequence[PartTexts],
-    scores: Mapping[int, float],
+    best: Sequence[int],
     *,
     but: Collection[int] = frozenset(),
-) -> dict[int, float]:
-    """The scores that hits (id to score, best first) lend to related entries of the texts' partitions, hits among them.
+    weights: Weights = WEIGHTS,
+) -> Ties:
+    """The ties of hits, best first, in the texts' partitions; rows in ``but`` do not exist here."""
+    parts = [each.part for each in texts]
+    near = neighbours(connection, parts, best[:LENDERS], but=but)
+    near |= neighbours(connection, parts, best[LENDERS:], but=but, both=False)
+    return Ties(near, list(_ties(connection, texts, best[:TAGGED_LENDERS], but, weights)))
 
-    Rows in ``but`` do not exist here: they get nothing and separate no neighbours.
+
+def lent(
+    scores: Mapping[int, float], tied: Ties, *, asking: Collection[int], weights: Weights = WEIGHTS
+) -> dict[int, float]:
+    """What hits lend to related entries, hits among them, by row; ``asking`` are those that ask."""
+    answered: dict[int, float] = {}
+    loans: dict[int, list[tuple[float, float]]] = defaultdict(list)  # a lender's score, and its share
+    for lender, (after, before) in tied.near.items():
+        score = scores[lender]
+        for place, target in enumerate(after):
+            if place == 0 and lender in asking:
+                answered[target] = max(answered.get(target, 0.0), score)
+            else:
+                loans[target].append((score, weights.after[place]))
+        for place, target in enumerate(before):
+            loans[target].append((score, weights.before[place]))
+    for lender, target, share in tied.others:
+        if target != lender:
+            loans[target].append((scores[lender], share))
+    found = {}
+    for target in answered.keys() | loans.keys():
+        asked, others = answered.get(target, 0.0), loans.get(target, ())
+        gain, best = weights.answer * asked, max(others, default=(0.0,))[0]
+        ahead = best - scores.get(target, 0.0) - gain
+        if others and ahead > 0:
+            gain += min(fsum(score * share for score, share in others), weights.most * ahead)
+        if gain := min(gain, weights.most * max(asked, best)):
+            found[target] = gain
+    return found
+
+
+def of_runs(
+    scores: Mapping[int, float],
+    runs: Mapping[int, RunThread],
+    lengths: Mapping[int, int],
+    *,
+    weights: Weights = WEIGHTS,
+) -> dict[RunThread, float]:
+    """What each run and thread with several hits adds to every hit in it; ``lengths`` are in words.
+
+    Long texts say what they are about themselves.
     """
-    if not texts or not scores:
-        return {}
-    sources = list(scores)[:SOURCES]
-    lent: dict[int, list[tuple[float, float]]] = defaultdict(list)  # a lender's score, and its share
-    for source, *near in _neighbours(connection, [each.part for each in texts], sources, but):
-        for target, share in zip(near, _SHARES, strict=True):
-            if target:
-                lent[target].append((scores[source], share))
-    for source, target, share in _ties(connection, texts, sources[:TAGGED_SOURCES], but):
-        if target != source:
-            lent[target].append((scores[source], share))
-    return {
-        target: min(fsum(score * share for score, share in loans), MOST * ahead)
-        for target, loans in lent.items()
-        if (ahead := max(loans)[0] - scores.get(target, 0.0)) > 0
-    }
+    held: dict[RunThread, list[int]] = defaultdict(list)
+    for id, run in runs.items():
+        if run[0] and id in scores:
+            held[run].append(id)
+    found = {}
+    for run, ids in held.items():
+        if len(ids) > 1:
+            best = sorted((scores[id] for id in ids), reverse=True)[:BEST_OF_RUN]
+            long = fsum(lengths.get(id, 0) for id in ids) / len(ids)
+            found[run] = weights.run * min(1.0, DENSE / len(ids), BRIEF / max(long, 1.0)) * fsum(best) / BEST_OF_RUN
+    return found
 
 
 def neighbours(
-    connection: sqlite3.Connection, parts: Sequence[int], ids: Sequence[int], *, but: Collection[int] = frozenset()
-) -> dict[int, list[int]]:
-    """The neighbours of these rows, for each row that has any."""
-    return {source: [id for id in near if id] for source, *near in _neighbours(connection, parts, ids, but)}
+    connection: sqlite3.Connection,
+    parts: Sequence[int],
+    ids: Sequence[int],
+    *,
+    but: Collection[int] = frozenset(),
+    both: bool = True,
+) -> dict[int, Near]:
+    """The nearest visible entries on either side of each row that has a run, or only those saved after it.
+
+    Hidden entries between them do not count.
+    """
+    if not ids:
+        return {}
+    asked = {"sources": fts.as_json(ids), "but": fts.as_json(sorted(but))}
+    statement = _STATEMENTS[both, bool(but)]
+    found = [row for part in parts for row in connection.execute(statement, {**asked, "part": part})]
+    if len(parts) == 1:
+        return {
+            source: Near(tuple(filter(None, ids[:REACH])), tuple(filter(None, ids[REACH:]))) for source, *ids in found
+        }
+    return _nearest(connection, found)
+
+
+def _statement(*, both: bool, but: bool) -> str:
+    """The statement that finds neighbours in one partition: an index lookup for each is the cheapest way."""
+    columns = [
+        _NEAR.format(side=side, order=order, but=_BUT if but else "", place=place)
+        for side, order in ((">", ""), ("<", "DESC"))[: 1 + both]
+        for place in range(REACH)
+    ]
+    return _NEIGHBOURS.format(near=", ".join(columns))
+
+
+_STATEMENTS = {(both, but): _statement(both=both, but=but) for both in (False, True) for but in (False, True)}
+
+
+def _nearest(connection: sqlite3.Connection, found: Iterable[tuple[int, ...]]) -> dict[int, Near]:
+    """The nearest of the neighbours found in several partitions."""
+    together: dict[int, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
+    for source, *ids in found:
+        together[source][0].update(filter(None, ids[:REACH]))
+        together[source][1].update(filter(None, ids[REACH:]))
+    statement = f"SELECT id, ordinal FROM entry WHERE {_AMONG}"
+    every = {id for both in together.values() for ids in both for id in ids}
+    ordinals = dict(connection.execute(statement, (fts.as_json(every),)).fetchall())
+    return {
+        source: Near(
+            sorted(after, key=lambda id: (ordinals[id], id))[:REACH],
+            sorted(before, key=lambda id: (-ordinals[id], id))[:REACH],
+        )
+        for source, (after, before) in together.items()
+    }
 
 
 def _ties(
-    connection: sqlite3.Connection, texts: Sequence[PartTexts], sources: Sequence[int], but: Collection[int]
+    connection: sqlite3.Connection,
+    texts: Sequence[PartTexts],
+    sources: Sequence[int],
+    but: Collection[int],
+    weights: Weights,
 ) -> Iterator[tuple[int, int, float]]:
     """Source, related entry and share, for each link and each shared tag of the sources."""
     rows = connection.execute(
@@ -97,49 +199,12 @@ def _ties(
     parts = [each.part for each in texts]
     tagged: dict[str, list[int]] = {}  # hits often share their tags
     for source, tags, links in rows.fetchall():
-        yield from ((source, target, LINK) for target in _linked(connection, parts, json.loads(links)))
+        yield from ((source, target, weights.link) for target in _linked(connection, parts, json.loads(links)))
         for tag in json.loads(tags)[:MAX_TAGS]:
             if tag not in tagged:
                 found = [id for each in texts for id in each.tagged(tag, limit=MAX_TAGGED + 1, but=but)]
                 tagged[tag] = found if len(found) <= MAX_TAGGED else []
-            yield from ((source, target, TAG) for target in tagged[tag])
-
-
-def _neighbours(
-    connection: sqlite3.Connection, parts: Sequence[int], sources: Sequence[int], but: Collection[int]
-) -> Iterable[_Near]:
-    """The nearest visible entries on either side of each source; hidden entries between them do not count."""
-    asked = {"sources": fts.as_json(sources), "but": fts.as_json(sorted(but))}
-    statement = _STATEMENT_BUT if but else _STATEMENT
-    found = [near for part in parts for near in connection.execute(statement, {**asked, "part": part})]
-    return found if len(parts) == 1 else _nearest(connection, found)
-
-
-def _statement(but: str) -> str:
-    """The statement that finds neighbours in one partition: an index lookup for each is the cheapest way."""
-    columns = [
-        f"ifnull({_NEAR.format(side=side, order=order, but=but, place=place)}, 0)"
-        for side, order in ((">", ""), ("<", "DESC"))
-        for place in range(REACH)
-    ]
-    return _NEIGHBOURS.format(near=", ".join(columns))
-
-
-_STATEMENT, _STATEMENT_BUT = _statement(""), _statement(_BUT)
-
-
-def _nearest(connection: sqlite3.Connection, found: Sequence[_Near]) -> Iterator[_Near]:
-    """The nearest of the neighbours found in several partitions."""
-    statement = f"SELECT id, ordinal FROM entry WHERE {_AMONG}"
-    ordinals = dict(connection.execute(statement, (fts.as_json({id for near in found for id in near}),)).fetchall())
-    together: dict[int, set[int]] = defaultdict(set)
-    for source, *near in found:
-        together[source].update(filter(None, near))
-    for source, ids in together.items():
-        away = sorted((abs(ordinals[id] - ordinals[source]), id) for id in ids)
-        after = [id for _, id in away if ordinals[id] > ordinals[source]]
-        before = [id for _, id in away if ordinals[id] < ordinals[source]]
-        yield source, *[*after, *_NOBODY][:REACH], *[*before, *_NOBODY][:REACH]
+            yield from ((source, target, weights.tag) for target in tagged[tag])
 
 
 def _linked(connection: sqlite3.Connection, parts: Sequence[int], keys: Sequence[str]) -> list[int]:

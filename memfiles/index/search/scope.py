@@ -19,7 +19,8 @@ from memfiles.index.text.tokenizer import Term, TokenizedText
 
 MAX_TERMS = 512  # of a question, the rarest that occur; more would only cost time
 MAX_WORK = 2_000_000  # places of words that are read to count the phrases of a question, those of rare words first
-ENOUGH = 50  # candidates from each partition, whatever the limit
+ENOUGH = 50  # candidates from each partition, whatever the limit, if only the telling words of a question match so many
+MOST, EACH = 200, 30  # candidates from each partition, and for each word of a question, if more match
 MAX_PAGE = 20_000  # rows
 _LOOKUP = 100  # a lookup takes as long as reading so many places
 _GROWTH = 4  # factor by which each page is larger than the one before
@@ -62,8 +63,11 @@ class SearchScope:
             self._kept.update((id, id in kept) for id in unknown)
         return [id for id in ids if self._kept[id]]
 
-    def weighted(self, terms: Sequence[Term]) -> list[WeightedTerm]:
-        """The terms with their weights in this scope; of very many, the rarest that occur and all that do not."""
+    def weighted(self, terms: Sequence[Term], *, moment: float = 1.0) -> list[WeightedTerm]:
+        """The terms with their weights in this scope; of very many, the rarest that occur and all that do not.
+
+        A moment has the share ``moment`` of the weight of a word.
+        """
         counts = self._counts(list({word for term in terms for form in term.stems for word in form}))
         found: dict[Term, int] = {}
         work = 0
@@ -77,7 +81,9 @@ class SearchScope:
         occurring = sorted((term for term in found if found[term]), key=found.__getitem__)
         left_out = set(occurring[MAX_TERMS:])
         return [
-            WeightedTerm(term, found[term], rarity(found[term], entries=self.entries))
+            WeightedTerm(
+                term, found[term], rarity(found[term], entries=self.entries) * (moment if term.is_moment else 1)
+            )
             for term in terms
             if term in found and term not in left_out
         ]
@@ -86,10 +92,23 @@ class SearchScope:
         """The contents and records of these entries, in any order."""
         return fts.sources(self.connection, ids) if ids else []
 
-    def with_words(self, terms: Sequence[WeightedTerm], *, wanted: int) -> list[TokenizedText]:
-        """The entries that count and that FTS5 ranks first: ``wanted`` from each partition, if so many match."""
-        found = [id for texts in self.texts for id in self._with_words(texts, terms, wanted=wanted)]
-        return fts.tokens(self.connection, found) if found else []
+    def with_words(self, terms: Sequence[WeightedTerm], *, wanted: int) -> tuple[list[TokenizedText], bool]:
+        """The entries that count and that FTS5 ranks first, and whether these are all that match.
+
+        ``wanted`` from each partition, if so many match; words that many entries hold are left out if ``ENOUGH`` match
+        the others.
+        """
+        found: list[int] = []
+        are_all = True
+        for texts in self.texts:
+            more, is_all = self._with_words(texts, terms, wanted=wanted)
+            found += more
+            are_all &= is_all
+        return fts.tokens(self.connection, found) if found else [], are_all
+
+    def traits(self, ids: Collection[int]) -> dict[int, int]:
+        """The traits of these entries."""
+        return {text.id: text.traits for text in fts.tokens(self.connection, ids)} if ids else {}
 
     def with_substring(self, needle: str, *, wanted: int) -> list[StoredText]:
         """The entries that count and contain ``needle``, newest first in each partition."""
@@ -110,14 +129,16 @@ class SearchScope:
             return min(self.entries, most)
         return sum(texts.matches(term.match, but=self.shadowed) for texts in self.texts)
 
-    def _with_words(self, texts: PartTexts, terms: Sequence[WeightedTerm], *, wanted: int) -> list[int]:
+    def _with_words(self, texts: PartTexts, terms: Sequence[WeightedTerm], *, wanted: int) -> tuple[list[int], bool]:
         found: dict[int, None] = {}
-        for match in _expressions(terms):
-            for page in _pages(texts, match):
+        for match, is_last in _expressions(terms):
+            for page in _pages(texts, match, size=wanted):
                 found.update(dict.fromkeys(self.kept(page)))
                 if len(found) >= wanted:
-                    return list(found)[:wanted]
-        return list(found)
+                    return list(found)[:wanted], False
+            if len(found) >= ENOUGH and not is_last:
+                return list(found), False
+        return list(found), True
 
     def _with_substring(self, texts: PartTexts, needle: str, *, wanted: int) -> Iterator[StoredText]:
         may_hold = self.kept(texts.containing(needle, limit=MAX_PAGE))
@@ -129,9 +150,9 @@ class SearchScope:
                 return
 
 
-def _pages(texts: PartTexts, match: str) -> Iterator[list[int]]:
+def _pages(texts: PartTexts, match: str, *, size: int) -> Iterator[list[int]]:
     """The entries that match, as FTS5 ranks them, in pages that grow."""
-    offset, size, more = 0, ENOUGH, True
+    offset, more = 0, True
     while more:
         page = texts.best(match, limit=size, offset=offset)
         more = len(page) == size
@@ -144,14 +165,14 @@ def _most_matches(term: Term, counts: Counter[str]) -> int:
     return sum(min(counts[word] for word in form) for form in term.stems)
 
 
-def _expressions(terms: Sequence[WeightedTerm]) -> Iterator[str]:
-    """FTS5 expressions to try in turn: first for the telling words, then for all."""
+def _expressions(terms: Sequence[WeightedTerm]) -> Iterator[tuple[str, bool]]:
+    """FTS5 expressions to try in turn, and whether each is the last: first for the telling words, then for all."""
     ordered = sorted((it for it in terms if it.matches), key=lambda it: (it.matches, it.term.text))
     telling = _telling(ordered)
     if telling:
-        yield " OR ".join(f"({it.term.match})" for it in telling)
+        yield " OR ".join(f"({it.term.match})" for it in telling), len(telling) == len(ordered)
     if len(telling) < len(ordered):
-        yield " OR ".join(f"({it.term.match})" for it in ordered)
+        yield " OR ".join(f"({it.term.match})" for it in ordered), True
 
 
 def _telling(ordered: Sequence[WeightedTerm]) -> Sequence[WeightedTerm]:

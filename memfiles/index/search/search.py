@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from math import fsum
 from typing import Literal
@@ -17,8 +18,11 @@ from typing import Literal
 from memfiles.index.search import association, bm25, vectors
 from memfiles.index.search.bm25 import WeightedTerm
 from memfiles.index.search.embedder import Embedder
-from memfiles.index.search.scope import ENOUGH, Keep, SearchScope
+from memfiles.index.search.scope import EACH, ENOUGH, MOST, Keep, SearchScope
+from memfiles.index.search.weights import WEIGHTS, Weights
+from memfiles.index.text import fts
 from memfiles.index.text.tokenizer import Term, needles_of, read_part, spans_of, terms_of
+from memfiles.index.text.traits import ASKS, TELLS_NUMBER, TELLS_WHEN, wanted_by
 from memfiles.records.graphemes import whole_after, whole_before
 
 Leg = Literal["words", "substring", "association", "meaning"]
@@ -58,11 +62,13 @@ class Hit:
 
 
 class RankedEntries:
-    """Scores of entries, summed over the legs."""
+    """Scores of entries, summed over the legs; and the traits and lengths in words of those that are known."""
 
     def __init__(self) -> None:
         self.scores: dict[int, float] = {}
         self.legs: dict[int, tuple[Leg, ...]] = {}
+        self.traits: dict[int, int] = {}
+        self.lengths: dict[int, int] = {}
 
     def add(self, gains: Mapping[int, float], *, leg: Leg) -> None:
         """Add what a leg gives to entries."""
@@ -71,9 +77,9 @@ class RankedEntries:
             if leg not in (legs := self.legs.get(id, ())):
                 self.legs[id] = (*legs, leg)
 
-    def best(self) -> dict[int, float]:
-        """Entries and scores, best first, newest row first among equals."""
-        return dict(sorted(self.scores.items(), key=lambda item: (-item[1], -item[0])))
+    def best(self) -> list[int]:
+        """The entries, best first, newest row first among equals."""
+        return sorted(self.scores, key=lambda id: (-self.scores[id], -id))
 
 
 def search(
@@ -87,31 +93,34 @@ def search(
     embedder: Embedder | None = None,
     shadowed: Collection[int] = frozenset(),
     grouped: bool = False,
+    today: date | None = None,
+    weights: Weights = WEIGHTS,
 ) -> list[Hit]:
     """Return at most ``limit`` entries of the partitions, those that answer ``query`` best.
 
     ``grouped``: each hit says which better one it is a neighbour of, for ``arranged``.
     ``keep`` takes rows and returns those that count; None if all rows with text do. Rows that are ``shadowed`` never
     count. No text of a query raises. With an ``embedder``, contents without a vector are embedded first, which writes
-    to the connection.
+    to the connection. ``today`` is the day from which "last week" in the question is seen; without it no moment counts.
     """
     scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed)
     ranked = RankedEntries()
-    wanted = max(ENOUGH, limit)
-    weighted = scope.weighted(terms_of(query))
+    weighted = scope.weighted(terms_of(query, today=today), moment=weights.moment)
     occurring = [it for it in weighted if it.matches]
+    wanted = max(ENOUGH, limit, min(MOST, EACH * len(occurring)))
     missing = [it.term for it in weighted if not it.matches] + _add_words(scope, occurring, ranked, wanted=wanted)
     for needle in needles_of(query, missing):
-        found = scope.with_substring(needle, wanted=wanted)
+        found = scope.with_substring(needle, wanted=max(ENOUGH, limit))
         gain = SUBSTRING_SHARE * bm25.rarity(len(found), entries=scope.entries)
         ranked.add({text.id: gain for text in found}, leg="substring")
     if embedder:
         vectors.fill(connection, scope.parts, embedder)
         best = max(ranked.scores.values(), default=1.0)
         ranked.add(vectors.gains(scope, embedder, read_part(query), best=best), leg="meaning")
-    if associate:
-        shares = association.shares(connection, scope.texts, ranked.best(), but=scope.shadowed)
-        ranked.add({id: shares[id] for id in scope.kept(list(shares))}, leg="association")
+    most = max(ranked.scores.values(), default=0.0)
+    if associate and ranked.scores:
+        _associate(scope, ranked, weights)
+    _weigh_traits(scope, ranked, wanted_by(query), limit=limit, most=most, weights=weights)
     return _hits(scope, ranked, terms=[it.term for it in occurring], limit=limit, grouped=grouped)
 
 
@@ -119,14 +128,54 @@ def _add_words(
     scope: SearchScope, weighted: Sequence[WeightedTerm], ranked: RankedEntries, *, wanted: int
 ) -> list[Term]:
     """Score entries by their words; returns the terms that no entry that counts holds."""
-    texts = scope.with_words(weighted, wanted=wanted)
+    texts, are_all = scope.with_words(weighted, wanted=wanted)
     scorer = bm25.Scorer(weighted)
     gains = {text.id: scorer.gains(text) for text in texts}
     ranked.add({id: fsum(gained.values()) for id, gained in gains.items()}, leg="words")
-    ranked.add(bm25.feedback(texts, ranked.best(), terms=weighted), leg="words")
+    ranked.traits.update((text.id, text.traits) for text in texts)
+    ranked.lengths.update((text.id, text.content.count(" ") + 1) for text in texts)
+    if not are_all:
+        return []
     found = {place for gained in gains.values() for place in gained}
-    all_seen = len(texts) < wanted
-    return [it.term for place, it in enumerate(weighted) if all_seen and place not in found]
+    return [it.term for place, it in enumerate(weighted) if place not in found]
+
+
+def _associate(scope: SearchScope, ranked: RankedEntries, weights: Weights) -> None:
+    """Add what hits lend to related entries, and what each run adds to its own."""
+    scores = ranked.scores
+    tied = association.ties(scope.connection, scope.texts, ranked.best(), but=scope.shadowed, weights=weights)
+    _learn_traits(scope, ranked, tied.near)
+    asking = {id for id in tied.near if ranked.traits[id] & ASKS}
+    runs = fts.runs(scope.connection, scores)
+    bonus = association.of_runs(scores, runs, ranked.lengths, weights=weights)
+    gains = association.lent(scores, tied, asking=asking, weights=weights)
+    runs |= {id: runs[lender] for lender, near in tied.near.items() for ids in near for id in ids}
+    ranked.add({id: gains[id] for id in scope.kept(list(gains))}, leg="association")
+    for id in scores:
+        scores[id] += bonus.get(runs[id], 0.0) if id in runs else 0.0
+
+
+def _learn_traits(scope: SearchScope, ranked: RankedEntries, ids: Collection[int]) -> None:
+    ranked.traits.update(scope.traits([id for id in ids if id not in ranked.traits]))
+
+
+def _weigh_traits(
+    scope: SearchScope, ranked: RankedEntries, wanted: int, *, limit: int, most: float, weights: Weights
+) -> None:
+    """Change the scores of the best entries a little by what they are; the others cannot become one of them."""
+    scores = ranked.scores
+    gains = [(TELLS_WHEN, weights.tells_when * most), (TELLS_NUMBER, weights.tells_number * most)]
+    wished = [(trait, gain) for trait, gain in gains if trait & wanted]
+    if not scores:
+        return
+    least = sorted(scores.values(), reverse=True)[:limit][-1] * (1 - weights.asks) - sum(gain for _, gain in wished)
+    leading = [id for id, score in scores.items() if score >= least]
+    _learn_traits(scope, ranked, leading)
+    for id in leading:
+        traits = ranked.traits[id]
+        if traits & ASKS:
+            scores[id] *= 1 - weights.asks
+        scores[id] += sum(gain for trait, gain in wished if trait & traits)
 
 
 def _hits(scope: SearchScope, ranked: RankedEntries, *, terms: Sequence[Term], limit: int, grouped: bool) -> list[Hit]:
@@ -149,7 +198,7 @@ def _groups(scope: SearchScope, ranked: RankedEntries, ids: Sequence[int]) -> di
     near = association.neighbours(scope.connection, scope.parts, answering, but=scope.shadowed)
     leaders: dict[int, int] = {}
     for place, id in enumerate(ids):
-        for other in set(near.get(id, ())).intersection(ids[place + 1 :]):
+        for other in {each for side in near.get(id, ()) for each in side}.intersection(ids[place + 1 :]):
             leaders.setdefault(other, leaders.get(id, id))
     return leaders
 

@@ -4,7 +4,7 @@ A partition is visible or hidden as a whole. FTS5 counts words per table, so wit
 hidden can change a score, an order or a count. All texts are in the table ``text``, as given, for snippets and for
 removing words again; and tokenized, for scores. The words of partition 7 are in:
 
-* ``words_7``  their words, stemmed (FTS5 without content)
+* ``words_7``  their stems, and the moments of which they tell (FTS5 without content)
 * ``counts_7`` how many entries hold each stem (an FTS5 vocabulary table over ``words_7``)
 * ``grams_7``  their folded text in trigrams, for parts of words (FTS5 without content or positions)
 
@@ -26,13 +26,13 @@ from typing import Literal, NamedTuple
 from memfiles.index.text import tokenizer
 from memfiles.records import to_json
 
-WEIGHTS = (2.0, 1.0, 1.5)  # of key, content and tags when FTS5 chooses candidates
+WEIGHTS = (2.0, 1.0, 1.5, 1.0)  # of key, content, tags and moments when FTS5 chooses candidates
 SMALL = 256  # entries
 SLOTS = 8  # of small partitions; more only while one search needs more
 TABLES = (
     """
     CREATE TABLE text (
-        id INTEGER PRIMARY KEY, part INT, key TEXT, content TEXT, tags TEXT, digest BLOB, reading TEXT
+        id INTEGER PRIMARY KEY, part INT, key TEXT, content TEXT, tags TEXT, said TEXT, digest BLOB, reading TEXT
     )
     """,
     "CREATE INDEX text_by_part ON text (part)",
@@ -41,7 +41,8 @@ TABLES = (
     "CREATE TABLE text_part (part INTEGER PRIMARY KEY, version INT, size INT)",
     "CREATE TABLE vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest)) WITHOUT ROWID",
 )
-NewText = tuple[int, str, str, Sequence[str]]  # id, key, content and tags of an entry
+# id, key, content and tags of an entry, and when it was said, if that is known
+NewText = tuple[int, str, str, Sequence[str]] | tuple[int, str, str, Sequence[str], str]
 _TAG_SEPARATOR = "\n"
 _BUT = "AND rowid NOT IN (SELECT value FROM json_each(?))"
 _COUNT = """
@@ -56,12 +57,13 @@ _EXPIRED_TEXTS = """
 
 
 class StoredText(NamedTuple):
-    """The text of an entry as it was given; ``tags`` are separated by line breaks."""
+    """The text of an entry as it was given; ``tags`` are separated by line breaks, and ``said`` is a moment or ""."""
 
     id: int
     key: str
     content: str
     tags: str
+    said: str = ""
 
     @property
     def folded(self) -> str:
@@ -119,7 +121,7 @@ class PartTexts:
 
         At most ``limit`` rows are read; so many that ``limit`` is reached are returned unchecked.
         """
-        words = tokenizer.words_of(tokenizer.indexed(tag))
+        words = tokenizer.stems_of(tokenizer.indexed(tag))
         if not words:
             return []
         statement = f"SELECT rowid FROM {self._words} WHERE {self._words} MATCH ? {_BUT if but else ''} LIMIT ?"
@@ -155,25 +157,26 @@ def opened(connection: sqlite3.Connection, parts: Sequence[int]) -> list[PartTex
 def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewText]) -> None:
     """Index the texts of entries that have none in this partition."""
     new = [
-        StoredText(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)))
-        for id, key, content, tags in entries
+        StoredText(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)), *said)
+        for id, key, content, tags, *said in entries
     ]
+    read = tokenizer.tokenized(new)
     rows = []
-    for text, tokens in zip(new, tokenizer.tokenized(new), strict=True):
+    for text, tokens in zip(new, read, strict=True):
         digest = blake2b(text.content.encode("utf-8"), digest_size=16).digest()
-        rows.append((text.id, part, text.key, text.content, text.tags, digest, tokens.packed))
+        rows.append((*text, part, digest, tokens.packed))
     connection.executemany(
-        "INSERT INTO text (id, part, key, content, tags, digest, reading) VALUES (?, ?, ?, ?, ?, ?, ?)", rows
+        "INSERT INTO text (id, key, content, tags, said, part, digest, reading) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
     )
     ((version, size),) = connection.execute(_COUNT, (part, len(new))).fetchall()
     if version is None:
-        _put_words(connection, str(int(part)), new)
+        _put_words(connection, str(int(part)), new, read)
         return
     if size <= SMALL:
         return
     connection.execute("UPDATE text_part SET version = NULL WHERE part = ?", (part,))
     _make_tables(connection, str(int(part)), schema="main")
-    _put_words(connection, str(int(part)), _texts_of(connection, part))
+    _put_words(connection, str(int(part)), *_texts_of(connection, part))
 
 
 def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
@@ -181,9 +184,11 @@ def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
     for text in texts(connection, [id]):
         ((version, _),) = connection.execute(_COUNT, (part, -1)).fetchall()
         if version is None:
+            (tokens,) = tokenizer.tokenized([text])
             connection.execute(
-                f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags) VALUES ('delete', ?, ?, ?, ?)",
-                _words(text),
+                f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags, moments) "
+                "VALUES ('delete', ?, ?, ?, ?, ?)",
+                (id, *tokens.columns),
             )
             connection.execute(
                 f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", (text.id, text.folded)
@@ -223,7 +228,7 @@ def present(connection: sqlite3.Connection, parts: Iterable[int]) -> list[int]:
 
 def texts(connection: sqlite3.Connection, ids: Iterable[int]) -> list[StoredText]:
     """The texts of the given entries that have any, in any order."""
-    wanted = "SELECT id, key, content, tags FROM text WHERE id IN (SELECT value FROM json_each(?))"
+    wanted = "SELECT id, key, content, tags, said FROM text WHERE id IN (SELECT value FROM json_each(?))"
     return [StoredText(*row) for row in connection.execute(wanted, (as_json(ids),))]
 
 
@@ -235,11 +240,21 @@ def sources(connection: sqlite3.Connection, ids: Iterable[int]) -> list[TextSour
     return [TextSource._make(row) for row in connection.execute(wanted, (as_json(ids),))]
 
 
+def runs(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, tuple[str, str]]:
+    """The run and the thread in which each of the given entries was saved, "" if in none."""
+    wanted = "SELECT id, source_run, thread FROM entry WHERE id IN (SELECT value FROM json_each(?))"
+    return {id: (run, thread) for id, run, thread in connection.execute(wanted, (as_json(ids),))}
+
+
 def tokens(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tokenizer.TokenizedText]:
     """The tokens of the given entries that have text, in any order."""
     wanted = "SELECT id, reading FROM text WHERE id IN (SELECT value FROM json_each(?))"
+    return [_read(*row) for row in connection.execute(wanted, (as_json(ids),))]
+
+
+def _read(id: int, reading: str) -> tokenizer.TokenizedText:
     try:
-        return [tokenizer.unpacked(*row) for row in connection.execute(wanted, (as_json(ids),))]
+        return tokenizer.unpacked(id, reading)
     except (ValueError, AttributeError) as error:
         damaged = sqlite3.DatabaseError("a text was changed after it was written")
         damaged.sqlite_errorcode = sqlite3.SQLITE_CORRUPT  # as of a damaged file: the index is then built again
@@ -271,25 +286,30 @@ def _has_tables(connection: sqlite3.Connection, part: int) -> bool:
     return connection.execute(statement, (part,)).fetchone() is not None
 
 
-def _texts_of(connection: sqlite3.Connection, part: int) -> list[StoredText]:
-    statement = "SELECT id, key, content, tags FROM text WHERE part = ?"
-    return [StoredText(*row) for row in connection.execute(statement, (part,))]
+def _texts_of(connection: sqlite3.Connection, part: int) -> tuple[list[StoredText], list[tokenizer.TokenizedText]]:
+    """The texts of a partition, and their tokens."""
+    statement = "SELECT id, key, content, tags, said, reading FROM text WHERE part = ?"
+    rows = connection.execute(statement, (part,)).fetchall()
+    return [StoredText(*row[:-1]) for row in rows], [_read(row[0], row[-1]) for row in rows]
 
 
 def _make_tables(connection: sqlite3.Connection, name: str, *, schema: Literal["main", "temp"]) -> None:
     of = f"temp, words_{name}" if schema == "temp" else f"words_{name}"
     trigrams = 'tokenize="trigram case_sensitive 1"'
     for table in (
-        f"words_{name} USING fts5(key, content, tags, content='', {tokenizer.STEMMED})",
+        f"words_{name} USING fts5(key, content, tags, moments, content='', {tokenizer.CUT})",
         f"counts_{name} USING fts5vocab({of}, row)",
         f"grams_{name} USING fts5(text, content='', detail=none, columnsize=0, {trigrams})",
     ):
         connection.execute(f"CREATE VIRTUAL TABLE {schema}.{table}")
 
 
-def _put_words(connection: sqlite3.Connection, name: str, new: Sequence[StoredText]) -> None:
+def _put_words(
+    connection: sqlite3.Connection, name: str, new: Sequence[StoredText], read: Sequence[tokenizer.TokenizedText]
+) -> None:
     connection.executemany(
-        f"INSERT INTO words_{name} (rowid, key, content, tags) VALUES (?, ?, ?, ?)", map(_words, new)
+        f"INSERT INTO words_{name} (rowid, key, content, tags, moments) VALUES (?, ?, ?, ?, ?)",
+        ((tokens.id, *tokens.columns) for tokens in read),
     )
     grams = [(text.id, text.folded) for text in new]
     connection.executemany(f"INSERT INTO grams_{name} (rowid, text) VALUES (?, ?)", grams)
@@ -312,7 +332,7 @@ def _filled(connection: sqlite3.Connection, versions: Mapping[int, int]) -> dict
         else:
             slot, count = count, count + 1
             _make_tables(connection, f"s{slot}", schema="temp")
-        _put_words(connection, f"s{slot}", _texts_of(connection, part))
+        _put_words(connection, f"s{slot}", *_texts_of(connection, part))
         connection.execute("INSERT OR REPLACE INTO slot (slot, part, version) VALUES (?, ?, ?)", (slot, part, version))
         found[part] = slot
     used = "UPDATE slot SET used = (SELECT ifnull(max(used), 0) + 1 FROM slot) WHERE slot = ?"
@@ -338,10 +358,6 @@ def _empty(connection: sqlite3.Connection, slot: int) -> None:
 def _storable(text: str) -> str:
     """The text without lone surrogates, which no encoding can hold."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _words(text: StoredText) -> tuple[int, str, str, str]:
-    return text.id, tokenizer.indexed(text.key), tokenizer.indexed(text.content), tokenizer.indexed(text.tags)
 
 
 def as_json(values: Iterable[int | str]) -> str:

@@ -3,32 +3,36 @@
 Texts are folded here (case, diacritics, compatibility forms) and cut and stemmed by FTS5, at the speed of C; questions
 are folded, cut and stemmed here. Only letters and digits of a question reach FTS5, each word in quotes.
 
-Scripts without spaces are cut into characters, and a question about them into pairs, so that one or two characters
-are found anywhere. Of names made of parts (``node.js``, ``snake_case``, ``src/app/main.py``) the parts are words and
-the whole is a phrase. FTS5 would not split ``camelCase`` and would confuse ``C++`` with ``c`` and ``20%`` with ``20``:
-the indexed text contains these a second time, spelled out.
+Scripts without spaces are cut into characters and pairs of characters, and a question about them into pairs, so that
+one or two characters are found anywhere. Of names made of parts (``node.js``, ``snake_case``, ``src/app/main.py``) the
+parts are words and the whole is a phrase. FTS5 would not split ``camelCase`` and would confuse ``C++`` with ``c`` and
+``20%`` with ``20``: the indexed text contains these a second time, spelled out.
 
-Stems are those of FTS5's ``porter`` tokenizer, which is asked for them: a word on which the index and the scores
-disagreed would be found but not counted.
+FTS5 gets stems, not words, and is asked for stems: a word on which the index and the scores disagreed would be found
+but not counted.
 """
 
 from __future__ import annotations
 
 import re
-import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from unicodedata import normalize
+
+from memfiles.index.text.languages import ENGLISH, SnowballStemmers, language_of
+from memfiles.index.text.moments import moments_in, words_of_day
+from memfiles.index.text.traits import traits_of
 
 MAX_QUERY = 65_536  # characters of a question that are read: of a longer one, half of them from each end
 MIN_NEEDLE = 2  # characters of a part of a word
 MAX_NEEDLES = 64  # of more, the longest
 MAX_LABEL = 40  # characters
 TOKENIZED = 16_384  # characters of a content that are tokenized; in the rest, stems are counted as parts of words
-STEMMED = 'tokenize="porter unicode61 remove_diacritics 0"'
-_MAX_CACHED = 100_000  # stems
+# Marks are letters of Indic and Thai words; everything else has been cut and stemmed before FTS5 gets it.
+CUT = "tokenize=\"unicode61 remove_diacritics 0 categories 'L* N* Co Mn Mc'\""
 _SHORT_QUERY = 4096  # characters; the terms of longer ones are not cached
 _EDGES = "\"'()[]{}<>.,:;!?"
 
@@ -38,9 +42,13 @@ _UNSPACED = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
-_UNSPACED_CHARACTER = re.compile(f"([{_UNSPACED}])")
-_MARKS = re.compile("[\u0300-\u036f]")
-_WORD = re.compile(r"[^\W_]+")
+# Accents, the vowel points of Hebrew and Arabic, and the vowels and tones above and below Thai and Lao letters.
+_MARKS = re.compile(
+    "[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece]"
+)
+# Scripts of which the marks are parts of words: Devanagari to Sinhala, Thai, Lao, Myanmar, Khmer.
+_LETTER = "\u0900-\u0963\u0966-\u0dff\u0e00-\u0e3a\u0e40-\u0e4e\u0e50-\u0eff\u1000-\u1049\u1050-\u109f\u1780-\u17d3"
+_WORD = re.compile(rf"(?:[^\W_]|[{_LETTER}])+")
 _CONTRACTION = re.compile(r"(?<=\w)['\u2019](?=(?:s|t|d|m|re|ve|ll)\b)", re.IGNORECASE)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _CAMEL = re.compile(r"(?<![A-Za-z])[A-Za-z]*[a-z][A-Z]\w*")  # begun once a word, so that a long one takes no longer
@@ -92,17 +100,18 @@ FORMS: dict[str, tuple[str, ...]] = {
 class Term:
     """One thing that a question asks for: a word in all its forms, or a phrase of several words.
 
-    ``forms`` are alternatives, each a tuple of folded words; ``stems`` are their stems.
+    ``forms`` are alternatives, each a tuple of folded words; ``stems`` are their stems. ``is_moment``: see ``moments``.
     """
 
     forms: tuple[tuple[str, ...], ...]
     stems: tuple[tuple[str, ...], ...]
     text: str
+    is_moment: bool = False
 
     @property
     def match(self) -> str:
         """The term as an FTS5 expression; its words are letters and digits, so none of them is an operator."""
-        return " OR ".join(f'"{" ".join(form)}"' for form in self.forms)
+        return " OR ".join(f'"{" ".join(form)}"' for form in self.stems)
 
     @property
     def is_phrase(self) -> bool:
@@ -113,6 +122,7 @@ class Term:
 class TokenizedText(NamedTuple):
     """The stems of an entry, by field, and of the label that its content opens with; ``rest`` is folded text.
 
+    ``moments`` are the words of the day on which it was said, and of the moments in it; ``traits`` are the content's.
     Tokenized once, when the entry is indexed: stemming fifty candidates again took a third of a search. The stems of a
     field are one string with a space between them, as most are never looked at one by one.
     """
@@ -122,37 +132,48 @@ class TokenizedText(NamedTuple):
     key: str
     tags: str
     label: str
+    moments: str = ""
+    traits: int = 0
     rest: str = ""
 
     @property
-    def words(self) -> list[str]:
-        """The stems of the content, in order."""
-        return self.content.split()
+    def columns(self) -> tuple[str, str, str, str]:
+        """What FTS5 gets: the stems of the key, the whole content and the tags, and the moments."""
+        rest = " ".join(("", *_stems(self.rest))) if self.rest else ""
+        return self.key, self.content + rest, self.tags, self.moments
 
     @property
     def stems(self) -> frozenset[str]:
-        """The stems of all fields."""
-        rest = stems_of(indexed(self.rest)) if self.rest else ()
-        return frozenset((*self.words, *self.key.split(), *self.tags.split(), *rest))
+        """The stems of all fields, and the moments."""
+        return frozenset(" ".join(self.columns).split())
 
     @property
     def packed(self) -> str:
         """The tokens as one text; no stem holds a space or a line break."""
-        return "\n".join((self.content, self.key, self.tags, self.label, self.rest))
+        return "\n".join((self.content, self.key, self.tags, self.label, self.moments, str(self.traits), self.rest))
 
 
-def tokenized(texts: Sequence[tuple[int, str, str, str]]) -> list[TokenizedText]:
-    """Tokenize entries as FTS5 does, each given as its id, key, content and tags.
-
-    The words of all of them are stemmed at once, as each question to the stemmer takes as long as a hundred words.
-    """
-    fields = [[words_of(indexed(text)) for text in (content[:TOKENIZED], key, tags)] for _, key, content, tags in texts]
-    _STEMMER.stems([*{word for words in fields for field in words for word in field}])
+def tokenized(texts: Iterable[tuple[int, str, str, str, str]]) -> list[TokenizedText]:
+    """Tokenize entries, each given as its id, key, content and tags, and the moment at which it was said, if known."""
     found = []
-    for (id, _, content, _), words in zip(texts, fields, strict=True):
-        stems, key, tags = (" ".join(_STEMMER.stems(field)) for field in words)
-        found.append(TokenizedText(id, stems, key, tags, _label_of(content), fold(content[TOKENIZED:])))
+    for id, key, content, tags, said in texts:
+        day = date.fromisoformat(said[:10]) if said else None
+        told = moments_in(content[:TOKENIZED], said=day)
+        moments = " ".join(dict.fromkeys([*(words_of_day(day) if day else ()), *told]))
+        body, named, tagged = (" ".join(_stems(text)) for text in (content[:TOKENIZED], key, tags))
+        label, rest = _label_of(content), fold(content[TOKENIZED:])
+        found.append(TokenizedText(id, body, named, tagged, label, moments, traits_of(content), rest))
     return found
+
+
+def _stems(text: str) -> list[str]:
+    """The stems of a text; in another language than English, followed by those of that language that differ."""
+    words = words_of(indexed(text))
+    stems = _STEMMER.stems(words)
+    if (language := language_of(words)) != ENGLISH:
+        others = _STEMMER.stems(words, language=language)
+        stems = stems + [other for stem, other in zip(stems, others, strict=True) if stem != other]
+    return stems
 
 
 def _label_of(content: str) -> str:
@@ -164,8 +185,8 @@ def _label_of(content: str) -> str:
 
 def unpacked(id: int, packed: str) -> TokenizedText:
     """The tokens that were ``packed``; ``ValueError`` if these were not."""
-    content, key, tags, label, rest = packed.split("\n", 4)
-    return TokenizedText(id, content, key, tags, label, rest)
+    content, key, tags, label, moments, traits, rest = packed.split("\n", 6)
+    return TokenizedText(id, content, key, tags, label, moments, int(traits), rest)
 
 
 def fold(text: str) -> str:
@@ -180,9 +201,16 @@ def indexed(text: str) -> str:
     """The text as it is given to FTS5."""
     folded = fold(text)
     if not folded.isascii():
-        folded = _UNSPACED_CHARACTER.sub(r" \1 ", folded)
+        folded = _UNSPACED_RUN.sub(_cut, folded)
     may_be_special = "%" in text or "+" in text or "#" in text or _HUMPED.search(text)
     return f"{folded} {_spelled_out(text)}" if may_be_special else folded
+
+
+def _cut(run: re.Match[str]) -> str:
+    """A run of a script without spaces as its characters, each but the last followed by the pair that it begins."""
+    found = run[0]
+    pairs = (f"{found[at]} {found[at : at + 2]}" for at in range(len(found) - 1))
+    return f" {' '.join(pairs)} {found[-1]} "
 
 
 def _spelled_out(text: str) -> str:
@@ -198,6 +226,10 @@ def _spelled(found: re.Match[str]) -> str:
     return fold(name) + ("plusplus" if sign == "++" else "sharp")
 
 
+def _is_unspaced(word: str) -> bool:
+    return not word.isascii() and _UNSPACED_RUN.fullmatch(word) is not None
+
+
 def words_of(folded: str) -> list[str]:
     """The words of a folded text, in order."""
     return folded.translate(_SPACES).split() if folded.isascii() else _WORD.findall(folded)
@@ -205,7 +237,12 @@ def words_of(folded: str) -> list[str]:
 
 def spans_of(text: str) -> Iterator[tuple[int, str]]:
     """Position and stem of each word of a text."""
-    return ((found.start(), stem(fold(found[0]))) for found in _WORD.finditer(text))
+    for found in _WORD.finditer(text):
+        word = fold(found[0])
+        yield found.start(), stem(word)
+        for run in () if word.isascii() else _UNSPACED_RUN.finditer(found[0]):
+            begin = found.start() + run.start()
+            yield from ((begin + at, fold(run[0][at : at + 2])) for at in range(len(run[0]) - 1))
 
 
 def stems_of(folded: str) -> list[str]:
@@ -219,16 +256,21 @@ def read_part(query: str) -> str:
     return query if len(query) <= MAX_QUERY else f"{query[:half]} {query[-half:]}"
 
 
-def terms_of(query: str) -> tuple[Term, ...]:
-    """The terms of a question, in order and without repetition; no stop words unless there is nothing else."""
-    return _cached_terms(query) if len(query) <= _SHORT_QUERY else _terms(query)
+def terms_of(query: str, *, today: date | None = None) -> tuple[Term, ...]:
+    """The terms of a question, in order and without repetition; no stop words unless there is nothing else.
+
+    With ``today``, also the moments that it names.
+    """
+    return (_cached_terms if len(query) <= _SHORT_QUERY else _terms)(query, today)
 
 
-def _terms(query: str) -> tuple[Term, ...]:
+def _terms(query: str, today: date | None) -> tuple[Term, ...]:
     chunks = _chunks(query)
-    stems_of(fold(" ".join(chunks)))  # all at once, as each question to the stemmer takes as long as a hundred words
-    terms = tuple(dict.fromkeys(term for chunk in chunks for term in _terms_of_chunk(chunk)))
-    return tuple(term for term in terms if term.text not in STOP_WORDS) or terms
+    language = language_of(words_of(fold(" ".join(chunks))))
+    found = tuple(dict.fromkeys(term for chunk in chunks for term in _terms_of_chunk(chunk, language)))
+    terms = tuple(term for term in found if term.text not in STOP_WORDS) or found
+    moments = () if today is None else moments_in(read_part(query), said=today)
+    return (*terms, *(Term(((word,),), ((word,),), word, is_moment=True) for word in moments))
 
 
 _cached_terms = lru_cache(maxsize=256)(_terms)
@@ -244,7 +286,7 @@ def needles_of(query: str, missing: Iterable[Term]) -> list[str]:
 
     A name of which all words are missing is looked for as it is written, with its signs.
     """
-    words = {term.text for term in missing}
+    words = {term.text for term in missing if not term.is_moment}
     if not words:
         return []
     needles: dict[str, None] = {}
@@ -252,9 +294,9 @@ def needles_of(query: str, missing: Iterable[Term]) -> list[str]:
         terms = terms_of(chunk)
         lacking = [term for term in terms if term.text in words]
         if len(lacking) == len(terms) > 1:
-            needles[fold(chunk).strip(_EDGES)] = None
+            needles.update({whole: None} if not _is_unspaced(whole := fold(chunk).strip(_EDGES)) else {})
         else:
-            needles.update((term.text, None) for term in lacking if not term.is_phrase)
+            needles.update((term.text, None) for term in lacking if not (term.is_phrase or _is_unspaced(term.text)))
     found = [needle for needle in needles if len(needle) >= MIN_NEEDLE]
     return found if len(found) <= MAX_NEEDLES else sorted(found, key=len, reverse=True)[:MAX_NEEDLES]
 
@@ -263,62 +305,28 @@ def _chunks(query: str) -> list[str]:
     return _CONTRACTION.sub(" ", read_part(query).replace(" %", "%")).split()
 
 
-def _terms_of_chunk(chunk: str) -> Iterator[Term]:
+def _terms_of_chunk(chunk: str, language: str = ENGLISH) -> Iterator[Term]:
     """The whole of a name first, then its parts."""
     folded = fold(chunk)
     words = words_of(_UNSPACED_RUN.sub(" ", folded))
     if len(words) > 1:
         yield _term([tuple(words)])
     for word in dict.fromkeys([*words, *words_of(_spelled_out(chunk))]):
-        yield _term([(form,) for form in dict.fromkeys([word, *FORMS.get(word, ())])])
+        yield _term([(form,) for form in dict.fromkeys([word, *FORMS.get(word, ())])], language)
     for run in _UNSPACED_RUN.findall(folded):
         characters = "".join(words_of(run))
         pairs = [characters[at : at + 2] for at in range(len(characters) - 1)]
-        yield from (_term([tuple(pair)]) for pair in pairs or characters)
+        yield from (_term([(pair,)]) for pair in pairs or characters)
 
 
-def _term(forms: list[tuple[str, ...]]) -> Term:
-    stems = tuple(dict.fromkeys(tuple(map(stem, form)) for form in forms))
-    return Term(tuple(forms), stems, " ".join(forms[0]))
+def _term(forms: list[tuple[str, ...]], language: str = ENGLISH) -> Term:
+    stems = [tuple(_STEMMER.stems(form)) for form in forms]
+    if language != ENGLISH:
+        stems += [tuple(_STEMMER.stems(form, language=language)) for form in forms]
+    return Term(tuple(forms), tuple(dict.fromkeys(stems)), " ".join(forms[0]))
 
 
-class Stemmer:
-    """Stems of words, by FTS5's own tokenizer; threads may share it.
-
-    Known stems are kept: looking one up takes a hundredth of the time to compute it.
-    """
-
-    def __init__(self) -> None:
-        self._stems: dict[str, str] = {}
-        self._idle: list[sqlite3.Connection] = []  # databases in memory; one in use is in no list
-
-    def stems(self, words: Sequence[str]) -> list[str]:
-        """The stems of these words, in order."""
-        found = list(map(self._stems.get, words))
-        if None not in found:
-            return cast("list[str]", found)
-        new = self._stemmed({word for word, stem in zip(words, found, strict=True) if stem is None})
-        if len(self._stems) + len(new) > _MAX_CACHED:
-            self._stems.clear()
-        self._stems.update(new)
-        return [new[word] if stem is None else stem for word, stem in zip(words, found, strict=True)]
-
-    def _stemmed(self, words: Collection[str]) -> dict[str, str]:
-        plain = [word for word in words if word.isascii() and word.isalnum()]  # all others are stems as they are
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            connection.execute(f"CREATE VIRTUAL TABLE words USING fts5(text, content='', {STEMMED})")
-            connection.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(words, instance)")
-        connection.execute("INSERT INTO words (rowid, text) VALUES (1, ?)", (" ".join(plain),))
-        stems = [stem for (stem,) in connection.execute("SELECT term FROM stems ORDER BY offset")]
-        connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
-        self._idle.append(connection)
-        return dict(zip(words, words, strict=True)) | dict(zip(plain, stems, strict=True))
-
-
-_STEMMER = Stemmer()
+_STEMMER = SnowballStemmers()
 
 
 def stem(word: str) -> str:

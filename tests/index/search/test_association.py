@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from memfiles.index.search.association import of_runs
 from tests.benchmarks.article import ARTICLE, paragraph_questions
 from tests.index.entry_rows import Row, Rows
 
@@ -108,3 +109,36 @@ def test_what_is_lent_is_at_most_nine_tenths_of_the_best_lender() -> None:
     assert 0.9 * best == pytest.approx(lent["mid"])
     assert 0.9 * (best - by_words["part"]) == pytest.approx(lent["part"])
     assert 0.0 == pytest.approx(lent[max(by_words, key=by_words.__getitem__)])
+
+
+def test_the_answer_may_pass_the_question() -> None:
+    """What answers a question that was asked in the memory gains most, also more than the question has."""
+    rows = _rows(
+        Row("asked", "Which museum did you like?", run="r", thread="t"),
+        Row("told", "The museum by the river, I liked it.", run="r", thread="t"),
+        *(Row(f"n{n}", f"noise number {n}", run="s") for n in range(20)),
+    )
+
+    assert ["told", "asked"] == rows.keys("which museum did you like", associate=True)[:2]
+
+
+def test_a_run_with_several_matches_raises_all_of_them() -> None:
+    """The same text is worth more among others that match than alone."""
+    rows = _rows(
+        *(Row(f"r{n}", f"the museum, part {n}", run="r", thread="t") for n in range(3)),
+        *(Row(f"n{n}", f"noise {n}", run=f"s{n}") for n in range(20)),
+        Row("alone", "the museum, part 4", run="q", thread="t"),
+    )
+
+    assert {"r0", "r1", "r2"} == set(rows.keys("museum", associate=True)[:3])
+
+
+def test_a_run_that_holds_most_matches_tells_nothing() -> None:
+    """The bonus of a run falls with the number of its matches, as a run of everything has no subject."""
+    lengths = dict.fromkeys(range(500), 5)
+    bonus = [
+        of_runs(dict.fromkeys(range(size), 1.0), dict.fromkeys(range(size), ("r", "t")), lengths)[("r", "t")]
+        for size in (2, 10, 200, 400)
+    ]
+
+    assert bonus[0] < bonus[1] > bonus[2] > bonus[3]

@@ -1,0 +1,45 @@
+"""Traits: what can be told of a text, or of what a question wants, from a few words; they move a score a little.
+
+A text asks if it ends with a question mark, and a note on a picture in brackets may follow. It tells when if it names a
+moment, and how many if it has a number.
+"""
+
+from __future__ import annotations
+
+import re
+
+from memfiles.index.text.moments import DAYS, NUMBERS, tells_when
+
+ASKS, TELLS_WHEN, TELLS_NUMBER = 1, 2, 4
+READ = 2_000  # characters of a text, from its beginning
+_ASKS = re.compile(r"[?\uff1f\u061f\u037e]['\"\u2019\u201d)\u300d\u300f]*\s*(?:\[[^\[\]]{0,500}\]\s*)?\Z")
+_WEEKDAY = re.compile(rf"\b(?:{'|'.join(DAYS)}|weekend)s?\b", re.IGNORECASE)
+_NUMBER = re.compile(
+    rf"\d|\b(?:{'|'.join(name for name in NUMBERS if len(name) > 2)}|once|twice|several|dozen|first|second|third)\b",
+    re.IGNORECASE,
+)
+_WHEN = re.compile(
+    r"(?:^|[\s\u00bf,;:])(?:when|(?:what|which) (?:date|day|month|year|time)|wann|quand|cu\u00e1ndo|quando|"
+    r"\u043a\u043e\u0433\u0434\u0430|\u0645\u062a\u0649|wanneer|n\u00e4r|kiedy)\b"
+    r"|\u4ec0\u4e48\u65f6\u5019|\u4f55\u65f6|\u54ea\u4e00?\u5e74|\u3044\u3064|\uc5b8\uc81c|\u0e40\u0e21\u0e37\u0e48\u0e2d\u0e44\u0e23",
+    re.IGNORECASE,
+)
+_HOW_MANY = re.compile(
+    r"\bhow (?:many|much|often|old|long)\b|\bwie ?viele?\b|\bcombien\b|\bcu\u00e1nt[oa]s?\b|\bquant[eio]\b|"
+    r"\b\u0441\u043a\u043e\u043b\u044c\u043a\u043e\b|\b\u0643\u0645\b|\u591a\u5c11|\u51e0\u4e2a|\u0e01\u0e35\u0e48",
+    re.IGNORECASE,
+)
+
+
+def traits_of(content: str) -> int:
+    """The traits of a text, as bits."""
+    begin = content[:READ]
+    asks = ASKS if _ASKS.search(content[-READ:]) else 0
+    when = TELLS_WHEN if tells_when(begin) or _WEEKDAY.search(begin) else 0
+    return asks | when | (TELLS_NUMBER if _NUMBER.search(begin) else 0)
+
+
+def wanted_by(query: str) -> int:
+    """The traits that an answer to a question should have: ``TELLS_WHEN`` and ``TELLS_NUMBER``, if any."""
+    read = query[:READ]
+    return (TELLS_WHEN if _WHEN.search(read) else 0) | (TELLS_NUMBER if _HOW_MANY.search(read) else 0)
