@@ -67,7 +67,7 @@ class Entries:
         )
         self.files = EntryFiles(store, repository, index)
         self._db = db = EntryDatabase(
-            store, repository, index, rules, now, lambda: self._forgetter.begin(), lambda it: self._purger.erase(it)
+            store, repository, index, rules, now, lambda: self.users.begin(), lambda it: self._purger.erase(it)
         )
         self._reader = EntryReader(db, embedder=embedder)
         self._forgetter = Forgetter(db)
@@ -416,5 +416,4 @@ class Entries:
     def release_forgotten(self) -> None:
         """Remove what other machines forgot from everything but the ledger of the mirror; errors as of ``forget``."""
         self._db.refresh()  # every file: one may have been put back by hand
-        self._forgetter.follow()
-        self._forgetter.release([])
+        self.users.follow()

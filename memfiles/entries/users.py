@@ -9,6 +9,7 @@ were saved, and an entry of a dead one is forgotten wherever it is met. A user w
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +29,7 @@ from memfiles.entries.reader import EntryDatabase, EntryRepository, entry_at
 from memfiles.entries.transfer import formats
 from memfiles.entries.transfer.archives import packed
 from memfiles.entries.transfer.exchange import document_of, write_file
-from memfiles.errors import InvalidArgument, StorageFailed
+from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
 from memfiles.index import database
 from memfiles.records.entry import Entry
 from memfiles.records.keys import (
@@ -58,6 +59,8 @@ from memfiles.storage.store import sweep, with_files
 UserOrder = Literal["name", "updated", "share"]
 USER_ORDERS: tuple[UserOrder, ...] = get_args(UserOrder)
 _OWNER = "@users"  # no agent can have this name: no session sees the tombstone of a user
+_GRAVES = scope_folder(_OWNER, "u").rpartition("/")[0]
+_LOGGER = logging.getLogger("memfiles")
 
 
 class UserSummary(Struct, frozen=True):
@@ -175,7 +178,7 @@ class Users:
         check_whole(limit, what="limit", least=1, most=MAX_GONE)
         self._db.refresh()
         if user is None:
-            find = partial(database.user_tombstones, owner=scope_folder(_OWNER, "u").rpartition("/")[0], limit=limit)
+            find = partial(database.user_tombstones, owner=_GRAVES, limit=limit)
             marks = [self._db.mark(path) for path in self._db.index.ask(find)]
         else:
             marks, epoch = [], user_hash(check_user(user))
@@ -251,9 +254,31 @@ class Users:
         self._forgetter.forget_entries(shared, Stamp(stamp.at), why="")  # 4
         self._forgetter.release([])  # 5 kept copies, also those that cannot be read
         self._log("forget-user", user, count=len(entries), actor=actor)
-        if self._audit is not None:
-            self._audit.blank_runs(user_hash(user))  # 6
+        self._blank_audit()  # 6
         return _forgotten(entries)
+
+    def begin(self) -> None:
+        """Finish the forgets that a kill interrupted, and follow those of other machines; a failure is only logged."""
+        self._forgetter.begin()
+        try:
+            self._blank_audit()
+        except MemfilesError as error:
+            _LOGGER.warning("forgotten users may be named in the audit yet; the next start tries again: %s", error)
+
+    def follow(self) -> None:
+        """Forget here what other machines forgot, and remove it from everything; errors as of ``Entries.forget``."""
+        self._forgetter.follow()
+        self._forgetter.release([])
+        self._blank_audit()
+
+    def _blank_audit(self) -> None:
+        """Take the names of runs, calls and actors of forgotten users out of this directory's audit, once for each."""
+        if self._audit is None:
+            return
+        paths = self._db.index.ask(partial(database.not_blanked, owner=_GRAVES))
+        users = {it.user or it.uid for path in paths if (it := self._db.mark(path)) is not None}
+        if paths and self._audit.blank_runs(users):
+            self._db.index.change(lambda connection: database.note_blanked(connection, paths))
 
     def _entries_of(self, user: str, epoch: str, progress: Progress | None = None) -> Sequence[Entry]:
         """All entries of the user in this epoch, hidden ones too, and those that the sessions saved for others."""

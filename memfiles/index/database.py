@@ -68,7 +68,7 @@ TABLES = (
     "CREATE INDEX entry_by_alias ON entry (id) WHERE aliases <> '[]'",
     *fts.TABLES,
 )
-_FORGET = "forget "
+_FORGET, _BLANKED = "forget ", "blanked "
 _DUE = {
     "expires_at": """
         FROM entry INDEXED BY entry_by_end
@@ -210,6 +210,18 @@ def user_tombstones(connection: sqlite3.Connection, *, owner: str, limit: int) -
         ORDER BY e.retired_at DESC LIMIT ?
     """
     return [path for (path,) in connection.execute(statement, (f"{owner}/", f"{owner}0", limit))]
+
+
+def not_blanked(connection: sqlite3.Connection, *, owner: str) -> list[str]:
+    """The paths of those of ``user_tombstones`` that ``note_blanked`` did not note."""
+    noted = connection.execute("SELECT key FROM meta WHERE key > ? AND key < ?", (_BLANKED, _BLANKED + "~"))
+    known = {key.removeprefix(_BLANKED) for (key,) in noted}
+    return [path for path in user_tombstones(connection, owner=owner, limit=-1) if path not in known]
+
+
+def note_blanked(connection: sqlite3.Connection, paths: Iterable[str]) -> None:
+    """Note the tombstones of users who are no longer named in the audit of this directory."""
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, 1)", [(_BLANKED + path,) for path in paths])
 
 
 def buried(connection: sqlite3.Connection) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -38,7 +38,8 @@ _EVENT = Decoder(AuditEvent)
 _MONTH = late_pattern(rb"\d{4}-\d\d\.jsonl")
 _RUN = late_pattern(rb'"run":"(?:[^"\\]|\\.)*"')
 _NAMES = late_pattern(rb'"(?:run|call|actor)":"(?:[^"\\]|\\.)*"')
-_USER, _OF_OPERATOR = b'"user":"', b'-user","outcome":'  # forget-user, export-user
+_USER = late_pattern(rb'"user":"([0-9a-f]*)"')
+_OF_OPERATOR = b'-user","outcome":'  # forget-user, export-user
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BLOCK = 1 << 16
@@ -243,7 +244,7 @@ class AuditFiles:
             else:
                 yield name, month, None
 
-    def blank(self, user: str) -> None:
+    def blank(self, users: Collection[str]) -> None:
         """See ``AuditPages``: a line keeps its length, so that what others append meanwhile stays whole."""
         with suppress(FileNotFoundError):
             root = Descriptor.of_directory(self._directory)
@@ -251,9 +252,9 @@ class AuditFiles:
             runs: set[bytes] = set()
             for month in months:
                 with _opened(root, month, os.O_RDONLY) as file:
-                    runs |= runs_in(file, user)
+                    runs |= runs_in(file, users)
             for month in months:
-                _blank(root, month, user=user, runs=runs)
+                _blank(root, month, users=users, runs=runs)
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:
         """See ``AuditPages``. ``StorageFailed``."""
@@ -307,27 +308,32 @@ class AuditFiles:
             yield name, opened if stat.S_ISREG(os.fstat(opened).st_mode) else "it is not a regular file"
 
 
-def runs_in(lines: Iterator[bytes] | BinaryIO, user: str) -> set[bytes]:
-    """The runs, as they are written, in the lines of the audit about a user."""
-    about = b'"user":"%b"' % user.encode()
-    return {found[0] for line in lines if about in line and (found := _RUN.search(line)) is not None}
+def runs_in(lines: Iterator[bytes] | BinaryIO, users: Collection[str]) -> set[bytes]:
+    """The runs, as they are written, in the lines of the audit about these users."""
+    return {found[0] for line in lines if _user_in(line) in users and (found := _RUN.search(line)) is not None}
 
 
-def blanked(line: bytes, user: str, runs: set[bytes]) -> Iterator[tuple[int, bytes]]:
-    """What to write over a line, and where, so that it names no run of a user; see ``AuditPages.blank``."""
-    if b'"user":"%b"' % user.encode() in line:
+def _user_in(line: bytes) -> str | None:
+    found = _USER.search(line)
+    return found[1].decode() if found is not None else None
+
+
+def blanked(line: bytes, users: Collection[str], runs: set[bytes]) -> Iterator[tuple[int, bytes]]:
+    """What to write over a line, and where, so that it names no run of these users; see ``AuditPages.blank``."""
+    user = _user_in(line)
+    if user in users:
         gone = [] if _OF_OPERATOR in line else [*_NAMES.finditer(line)]
     else:
-        gone = [] if _USER in line else [found for found in _RUN.finditer(line) if found[0] in runs]
+        gone = [] if user is not None else [found for found in _RUN.finditer(line) if found[0] in runs]
     for found in gone:
         yield found.start(), (found[0][: found[0].index(b":")] + b':""').ljust(len(found[0]))
 
 
-def _blank(root: int, month: str, *, user: str, runs: set[bytes]) -> None:
+def _blank(root: int, month: str, *, users: Collection[str], runs: set[bytes]) -> None:
     at = 0
     with _opened(root, month, os.O_RDWR) as file:
         for line in file:
-            for start, over in blanked(line, user, runs):
+            for start, over in blanked(line, users, runs):
                 os.pwrite(file.fileno(), over, at + start)
             at += len(line)
     atomic.sync_file(root, month)

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from os import PathLike
@@ -189,13 +189,15 @@ class AuditLog:
         """Write the lines that wait; never raises."""
         self._lines.flush()
 
-    def blank_runs(self, user: str) -> None:
-        """See ``AuditPages.blank``. A failure is reported as of ``record``."""
+    def blank_runs(self, users: Collection[str]) -> bool:
+        """See ``AuditPages.blank``; False after a failure, which is reported as of ``record``."""
         self._lines.flush()
         try:
-            self._pages.blank(user)
+            self._pages.blank(users)
         except (OSError, MemfilesError) as error:
             self._lines.report(error)
+            return False
+        return True
 
     def record_change(self, event: RecordChanged) -> None:
         """Log a change, as a subscriber; changes of other processes are logged there."""

@@ -7,7 +7,7 @@ written whole, by one call; and nothing above asks what kind of home it is. ``Di
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from os import PathLike
 from pathlib import Path
@@ -46,10 +46,10 @@ class AuditPages(Protocol):
         None for one that cannot be read; the place is a text then if that says why.
         """
 
-    def blank(self, user: str) -> None:
-        """Take the runs of a user, given by the hash, out of all lines but those of other users.
+    def blank(self, users: Collection[str]) -> None:
+        """Take the runs of users, given by their hashes, out of all lines but those of other users.
 
-        Her own lines lose the ids of their calls and who acted as well, but for those of an operator.
+        Their own lines lose the ids of their calls and who acted as well, but for those of an operator.
         """
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:

@@ -315,7 +315,24 @@ def test_a_machine_that_was_offline_forgets_too(tmp_path: Path) -> None:
     with opened(tmp_path / "three", workflow) as memory:
         assert ["The desk opens at nine"] == seen(memory, "ada")
     for place in ("mirror", "one", "two", "three"):
-        assert [] == files_holding(tmp_path / place, SECRET), place
+        assert [] == files_holding(tmp_path / place, SECRET, "r-ada"), place
+
+
+def test_the_audit_loses_her_runs_after_a_kill_and_on_a_machine_that_has_nothing_of_hers(tmp_path: Path) -> None:
+    """The next start takes them out, once; a machine that met the tombstone does, though her entries are gone."""
+    with opened(tmp_path / "other", WORKFLOW) as memory:
+        memory.users.forget("ada")
+    with opened(tmp_path / "one", WORKFLOW) as memory:
+        session = memory.session("support", user="ada", run="r-ada", actor="a-ada")
+        memory.entries.save(session, "k", "x", call_id="c-ada")
+        memory.entries.forget(session, key="k")
+    tombstone = f".memory/entries/@ids/{user_hash('ada')}.json"
+    (tmp_path / "one" / tombstone).write_bytes((tmp_path / "other" / tombstone).read_bytes())
+    assert [] != files_holding(tmp_path / "one/.memory/audit", "r-ada", "a-ada", "c-ada")
+
+    with opened(tmp_path / "one", WORKFLOW) as memory:
+        assert [] == seen(memory, "bob")
+    assert [] == files_holding(tmp_path / "one/.memory/audit", "r-ada", "a-ada", "c-ada")
 
 
 def test_two_machines_that_forget_agree_on_the_next_epoch(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, LiteralString
@@ -71,18 +71,18 @@ class AuditRows:
                 for id, line in self._lines(month):
                     yield month + _MONTH_SUFFIX, id, bytes(line)
 
-    def blank(self, user: str) -> None:
+    def blank(self, users: Collection[str]) -> None:
         """See ``AuditPages``."""
         from memfiles.storage.audit_reader import blanked, runs_in  # late: few users are ever forgotten
 
         runs: set[bytes] = set()
         months = [month for (month,) in self._workspace.look("months", what=_UNREAD)]
         for month in months:
-            runs |= runs_in((bytes(line) for _, line in self._lines(month)), user)
+            runs |= runs_in((bytes(line) for _, line in self._lines(month)), users)
         for month in months:
             for id, line in self._lines(month):
                 over = bytearray(line)
-                for start, text in blanked(bytes(line), user, runs):
+                for start, text in blanked(bytes(line), users, runs):
                     over[start : start + len(text)] = text
                 if over != line:
                     self._workspace.ask("rewrite", id=id, line=bytes(over), what=_UNCHANGED)
