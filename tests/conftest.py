@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import memfiles
 from tests.support.workflows import opened
 
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+settings.register_profile(
+    "house", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # others use the machine
+settings.load_profile("house")
 
 SERVERS = {"moto_url", "serving", "talk"}  # the fixtures that start one
 

@@ -7,10 +7,10 @@ its place and the reason, and repeats no value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import inf
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -23,6 +23,11 @@ from memfiles.workflow.problems import printable, shown
 
 FILE_MAX_BYTES = 8 * 1024 * 1024
 """The most bytes of a file that holds one entry."""
+
+ITEMS_MAX = 1_000_000
+"""The most lines or JSON values of a source: each costs some microseconds and a report, however short it is."""
+
+T = TypeVar("T")
 
 
 class Skipped(Struct, frozen=True):
@@ -70,6 +75,14 @@ class Document(Struct, frozen=True):
     def identity(self) -> tuple[str | bool, ...]:
         """The identity of an entry: its key, its level, whether it belongs to the whole workspace, and its user."""
         return self.key, self.level or "", self.category == "workspace", *([self.user] if self.user else [])
+
+
+def counted(items: Iterable[T]) -> Iterator[T]:
+    """The same items; ``InvalidArgument`` after a million of them."""
+    for number, item in enumerate(items):
+        if number >= ITEMS_MAX:
+            raise InvalidArgument(f"this has more than {ITEMS_MAX} lines or values: import a part of it")
+        yield item
 
 
 class Parsed(Struct, frozen=True):

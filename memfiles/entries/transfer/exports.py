@@ -22,12 +22,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from memfiles.entries.transfer.document import Document, Parsed, Skipped, is_time, joined, key_problem, printed
+from memfiles.entries.transfer.document import Document, Parsed, Skipped, counted, is_time, joined, key_problem, printed
 from memfiles.entries.transfer.folders import SourceFile
 from memfiles.entries.transfer.formats import Format, line_objects
 from memfiles.entries.transfer.notes import checked, fitting, tag
 
-_CHUNK = 1 << 20
+_CHUNK, _VALUE_MAX = 1 << 20, 1 << 26  # characters; a value takes up to 20 times as much memory as its text
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 _MEM0_FIELDS = frozenset(
@@ -123,6 +123,8 @@ def values(data: bytes, *, where: str) -> Iterator[Any]:
                     return
                 if is_over:
                     raise
+                if len(text) - at > _VALUE_MAX:
+                    raise ValueError(f"one value has more than {_VALUE_MAX} characters") from None
                 more = b"".join(islice(pieces, max(1, len(text) // _CHUNK)))  # twice as much, so that it stays linear
                 is_over = not more
                 text, at = text[at:] + utf8.decode(more, final=is_over), 0
@@ -140,6 +142,12 @@ def values(data: bytes, *, where: str) -> Iterator[Any]:
         yield Skipped(where, "it is nested too deeply")
     except ValueError as error:  # a number of thousands of digits
         yield Skipped(where, f"it cannot be read: {error}")
+
+
+def _all_values(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, int, Any]]:
+    """The values of all files, numbered in each; ``InvalidArgument`` for more than a million."""
+    found = ((file, enumerate(values(file.data, where=printed(file.path)), 1)) for file in files)
+    return counted((file, number, value) for file, numbered in found for number, value in numbered)
 
 
 def _after_blanks(text: str, at: int) -> int:
@@ -165,12 +173,11 @@ def format_of(value: Any) -> Format | None:
 def mem0(files: Iterable[SourceFile]) -> Parsed:
     """The memories of mem0: the key is ``mem0/`` and the id, categories and metadata become tags."""
     parts, left_out = list[Parsed](), Counter[str]()
-    for file in files:
-        for found in values(file.data, where=printed(file.path)):
-            for number, item in enumerate(_results(found), 1):
-                parts.append(_mem0_memory(item, where=f"{printed(file.path)}:{number}"))
-                if isinstance(item, dict):
-                    left_out.update(name for name, value in item.items() if name not in _MEM0_FIELDS and value)
+    found = ((file, item) for file, _, value in _all_values(files) for item in enumerate(_results(value), 1))
+    for file, (number, item) in counted(found):
+        parts.append(_mem0_memory(item, where=f"{printed(file.path)}:{number}"))
+        if isinstance(item, dict):
+            left_out.update(name for name, value in item.items() if name not in _MEM0_FIELDS and value)
     fields = ", ".join(f"{printed(name)} ({count})" for name, count in sorted(left_out.items())[:20])
     told = [Skipped("mem0", f"fields without a place in an entry were left out: {fields}")] if left_out else []
     return joined([*parts, Parsed(skipped=tuple(told))])
@@ -209,21 +216,20 @@ def claude(files: Iterable[SourceFile]) -> Parsed:
     """What Claude remembers, and the instructions and documents of its projects, under keys with the project's name."""
     parts, others = list[Parsed](), Counter[str]()
     memories, projects = list[tuple[str, dict[str, Any]]](), list[tuple[str, dict[str, Any]]]()
-    for file in files:
+    for file, _, value in _all_values(files):
         where = printed(file.path)
-        for value in values(file.data, where=where):
-            if isinstance(value, Skipped):
-                parts.append(Parsed(skipped=(value,)))
-            elif not isinstance(value, dict):
-                others["values that are not objects"] += 1
-            elif "chat_messages" in value:
-                others["conversations, which are not memories"] += 1
-            elif not _CLAUDE_MEMORY.isdisjoint(value):
-                memories.append((where, value))
-            elif not _CLAUDE_PROJECT.isdisjoint(value):
-                projects.append((where, value))
-            else:
-                others["other records, such as the account's"] += 1
+        if isinstance(value, Skipped):
+            parts.append(Parsed(skipped=(value,)))
+        elif not isinstance(value, dict):
+            others["values that are not objects"] += 1
+        elif "chat_messages" in value:
+            others["conversations, which are not memories"] += 1
+        elif not _CLAUDE_MEMORY.isdisjoint(value):
+            memories.append((where, value))
+        elif not _CLAUDE_PROJECT.isdisjoint(value):
+            projects.append((where, value))
+        else:
+            others["other records, such as the account's"] += 1
     names = _project_names([project for _, project in projects])
     parts += [_claude_memory(value, names=names, where=where) for where, value in memories]
     parts += [_claude_project(value, names=names, where=where) for where, value in projects]
@@ -251,10 +257,12 @@ def _claude_memory(found: Mapping[str, Any], *, names: Mapping[str, str], where:
     texts: list[tuple[str, Any, Any]] = [("claude/memory", found.get("conversations_memory"), None)]
     told = list[Skipped]()
     if isinstance(of_projects, dict):
-        texts += [(f"claude/projects/{names.get(uuid, uuid)}/memory", it, None) for uuid, it in of_projects.items()]
+        texts += [
+            (f"claude/projects/{names.get(uuid, uuid)}/memory", it, None) for uuid, it in counted(of_projects.items())
+        ]
     else:
         told.append(Skipped(where, "project_memories must be an object of texts"))
-    for number, file in enumerate(files if isinstance(files, list) else [files]):
+    for number, file in enumerate(counted(files if isinstance(files, list) else [files])):
         path = _text(file.get("path")) if isinstance(file, dict) else ""
         if not path:
             told.append(Skipped(f"{where}:memory_files[{number}]", "this memory file has no path"))
@@ -272,7 +280,7 @@ def _claude_project(found: Mapping[str, Any], *, names: Mapping[str, str], where
     docs = found.get("docs") or []
     parts = [_kept(f"{home}/{name}", found.get(field), where=where)
              for name, field in (("instructions", "prompt_template"), ("description", "description"))]  # fmt: skip
-    for number, doc in enumerate(docs if isinstance(docs, list) else [docs]):
+    for number, doc in enumerate(counted(docs if isinstance(docs, list) else [docs])):
         name = _text(doc.get("filename")) if isinstance(doc, dict) else ""
         if name:
             at = _moment(doc.get("created_at"))
@@ -290,19 +298,17 @@ def chatgpt(files: Iterable[SourceFile]) -> Parsed:
     """
     parts, others = list[Parsed](), Counter[str]()
     seen = _Seen()
-    for file in files:
-        where = printed(file.path)
-        is_list = file.path.rpartition("/")[2] in _MEMORY_FILES
-        for number, value in enumerate(values(file.data, where=where), 1):
-            if isinstance(value, Skipped):
-                parts.append(Parsed(skipped=(value,)))
-            elif is_list:
-                parts += [_chatgpt_memory(it, where=f"{where}:{number}") for it in _memories(value)]
-            elif isinstance(value, dict) and isinstance(value.get("mapping"), dict):
-                others["conversations, which are not memories"] += 1
-                seen.look(value)
-            else:
-                others["other records, such as the account's"] += 1
+    for file, number, value in _all_values(files):
+        where = f"{printed(file.path)}:{number}"
+        if isinstance(value, Skipped):
+            parts.append(Parsed(skipped=(value,)))
+        elif file.path.rpartition("/")[2] in _MEMORY_FILES:
+            parts += [_chatgpt_memory(it, where=where) for it in counted(_memories(value))]
+        elif isinstance(value, dict) and isinstance(value.get("mapping"), dict):
+            others["conversations, which are not memories"] += 1
+            seen.look(value)
+        else:
+            others["other records, such as the account's"] += 1
     listed, at = seen.newest["model_set_context"]
     parts += [_fact(text, at=moment) for text, moment in _facts(listed)]
     parts += [_fact(text, at=_moment(saved)) for saved, text in seen.saved if saved > at]

@@ -8,6 +8,7 @@ exporting and importing an entry changes nothing. A JSON Lines file holds one ob
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 import unicodedata
@@ -15,9 +16,11 @@ from collections.abc import Iterator
 from typing import Any, Literal, NoReturn, get_args
 
 from memfiles.entries.transfer.document import (
+    FILE_MAX_BYTES,
     Document,
     Parsed,
     Skipped,
+    counted,
     document_of,
     fields_of,
     joined,
@@ -135,12 +138,15 @@ def parse_lines(data: bytes, *, where: str) -> Parsed:
 def line_objects(data: bytes, *, where: str) -> Iterator[tuple[dict[str, Any] | Skipped, str]]:
     """Every line's object, or why there is none, with its place as ``where:line``. Blank lines are skipped.
 
-    Lines end with a line feed only: JSON texts may hold other line-end characters unescaped.
+    Lines end with a line feed only: JSON texts may hold other line-end characters unescaped. ``InvalidArgument`` for
+    more than a million.
     """
-    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if line.strip():
-            at = f"{where}:{number}"
-            yield _object(line, at), at
+    for number, line in enumerate(counted(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf"))), start=1):
+        at = f"{where}:{number}"
+        if len(line) > FILE_MAX_BYTES:
+            yield Skipped(at, f"this line has {len(line)} bytes; at most {FILE_MAX_BYTES} are read"), at
+        elif line.strip():
+            yield _object(line.removesuffix(b"\n"), at), at
 
 
 def _line_entry(found: dict[str, Any] | Skipped, at: str) -> Parsed:

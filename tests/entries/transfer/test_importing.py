@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.entries.transfer import folders, formats
+from memfiles.entries.transfer import exports, folders, formats
 from memfiles.entries.transfer.document import Document, Parsed, Skipped
 from memfiles.entries.transfer.folders import SourceFile, bounded, read_folder
 from memfiles.entries.transfer.formats import FORMATS, Format
@@ -273,6 +273,56 @@ def test_a_folder_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
     with pytest.raises(InvalidArgument, match="more than 3 files"):
         list(bounded(read_folder(tmp_path, everything), most=99))
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("jsonl", "1\n" * 4),
+        ("jsonl", "\n" * 4),
+        ("memory-server", '{"type": "entity", "name": "n"}\n' * 4),
+        ("mem0", "[1, 2, 3, 4]"),
+        ("mem0", '{"results": [1, 2, 3, 4]}'),
+        ("claude", "[[], [], [], []]"),
+        ("claude", '[{"uuid": "u", "docs": [1, 2, 3, 4], "prompt_template": "x"}]'),
+        ("claude", '[{"memory_files": [1, 2, 3, 4]}]'),
+        ("chatgpt", "[{}, {}, {}, {}]"),
+    ],
+)
+def test_a_file_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format, text: str
+) -> None:
+    """Lines and values are counted, as a short one costs as much as a long one: an archive of 1 MB can hold 10^8."""
+    source = tmp_path / "all.json"
+    source.write_text(text)
+    monkeypatch.setattr("memfiles.entries.transfer.document.ITEMS_MAX", 3)
+
+    with pytest.raises(InvalidArgument, match="more than 3 lines or values"):
+        read(source, format=format)
+
+
+def test_a_value_that_is_too_large_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of lists take twenty times the memory of their text; the report says why, and the rest is not read."""
+    monkeypatch.setattr(exports, "_VALUE_MAX", 1 << 20)
+    (tmp_path / "all.json").write_text('[{"id": "1", "memory": "first"}, [' + "[]," * 1_400_000 + "[]]]")
+    found = read(tmp_path / "all.json", format="mem0")
+
+    assert (["first"], ["it cannot be read: one value has more than 1048576 characters"]) == (
+        [it.content for it in found.documents],
+        [it.why for it in found.skipped],
+    )
+
+
+def test_a_line_that_is_too_long_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are read."""
+    monkeypatch.setattr(formats, "FILE_MAX_BYTES", 99)
+    (tmp_path / "all.jsonl").write_text("[" * 200 + '\n{"key": "k", "content": "c"}\n')
+    found = read(tmp_path / "all.jsonl", format="jsonl")
+
+    assert (["k"], ["this line has 201 bytes; at most 99 are read"]) == (
+        [it.key for it in found.documents],
+        [it.why for it in found.skipped],
+    )
 
 
 def test_many_reports_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
