@@ -157,12 +157,14 @@ def rewritten(record: Record, clean: Cleaner, *, traced_after: int | None = None
     """The record with ``clean`` applied to its content and to every earlier content that its history covers.
 
     The deltas are computed between the cleaned contents, so that text which a change cut in two is cleaned as well.
-    What the changes after the revision ``traced_after`` left of a text goes too.
+    Earlier contents lose the parts from which a text was put together, and what the changes after the revision
+    ``traced_after`` left of a text goes too.
     """
     content, steps = steps_after(record, 0)
     unknown = record.history[: len(record.history) - len(steps)]
     history = list(without_text(unknown))
-    before, cleaned = content, clean(content)
+    earlier = _earlier_parts(record, len(steps), clean)
+    before, cleaned = content, clean(content, earlier.pop())
     if unknown and unknown[-1].opaque:
         first = unknown[-1]
         history[-1] = first if cleaned == before else replace(first, offset=0, bytes=len(cleaned), redacted=True)
@@ -176,10 +178,29 @@ def rewritten(record: Record, clean: Cleaner, *, traced_after: int | None = None
             for part in _parts(before, after):
                 fragments = clean.carried(fragments, *part)
         left[hash(after)] = fragments
-        now = clean(after, fragments)
+        now = clean(after, [*fragments, *earlier.pop()])
         history.append(_cleaned(step, cleaned, after, now, clean))
         before, cleaned = after, now
     return replace(with_content(record, cleaned.decode()), history=tuple(history))
+
+
+def _earlier_parts(record: Record, count: int, clean: Cleaner) -> list[list[Fragments]]:
+    """What the content, and each of ``count`` contents before it, has of the texts of later ones: the newest first.
+
+    Where a change put other text in place of a part, only whole lines of the rest are parts of the later text: "Bob is
+    on Free" is another fact than "Bob is on Pro".
+    """
+    after, fragments = record.content_bytes, list[Fragments]()
+    found = [fragments]
+    for change in record.history[: -count - 1 : -1]:
+        before, at, old = reverse(after, change), _start(after, change), change.old.encode()
+        if fragments or clean.is_near(after, at, at + change.bytes):
+            parts = _parts(after, before) if change.bytes and old else [(after, before, (at, change.bytes, len(old)))]
+            for part in parts:
+                fragments = clean.carried(fragments, *part, in_lines=bool(part[2][2]))
+        found.append(fragments)
+        after = before
+    return found
 
 
 def without(record: Record, pieces: Sequence[Piece], *, traced_after: int | None = None) -> Record:

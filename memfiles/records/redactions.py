@@ -104,19 +104,35 @@ class Cleaner:
         return sum(1 for text in self._texts for _ in _places(content, text))
 
     def carried(
-        self, fragments: Sequence[Fragments], before: bytes, after: bytes, splice: tuple[int, int, int]
+        self,
+        fragments: Sequence[Fragments],
+        before: bytes,
+        after: bytes,
+        splice: tuple[int, int, int],
+        *,
+        in_lines: bool = False,
     ) -> list[Fragments]:
         """What a change leaves of the texts in ``before``, and of the ``fragments`` that earlier changes left there.
 
         ``splice`` is the change: where, how many bytes it removes, and how many it inserts. A text that it does not
-        touch is found again in the content after it.
+        touch is found again in the content after it. ``in_lines``: next to the change only whole lines are left.
         """
-        touched = [each for each in self._whole(before) if _is_cut(before, after, splice, each.spans[0])]
-        moved = (Fragments(tuple(_moved(each.spans, splice)), each.put) for each in (*fragments, *touched))
+        near = self._whole(before, splice[0], splice[0] + splice[1])
+        touched = [each for each in near if _is_cut(before, after, splice, each.spans[0])]
+        moves = (_moved(before, each.spans, splice, in_lines=in_lines) for each in (*fragments, *touched))
+        moved = (Fragments(tuple(spans), each.put) for each, spans in zip((*fragments, *touched), moves, strict=True))
         return [each for each in moved if each.spans]
 
-    def _whole(self, content: bytes) -> Iterator[Fragments]:
-        return (Fragments((place,), _put(text)) for text in self._texts for place in _places(content, text))
+    def is_near(self, content: bytes, start: int, end: int) -> bool:
+        """Whether one of the texts is between these places, or reaches into what is there."""
+        return any(True for _ in self._whole(content, start, end))
+
+    def _whole(self, content: bytes, start: int = 0, end: int | None = None) -> Iterator[Fragments]:
+        for text in self._texts:
+            low = max(0, start - len(text) - len(_MARKER))
+            high = len(content) if end is None else end + len(text) + len(_MARKER)
+            for at, to in _places(content[low:high], text):
+                yield Fragments(((low + at, low + to),), _put(text))
 
 
 def _cut(content: bytes, fragments: Sequence[Fragments]) -> bytes:
@@ -181,14 +197,21 @@ def _is_cut(before: bytes, after: bytes, splice: tuple[int, int, int], span: tup
     return not any(text[low:high] == text[low + length : high + length] for low, high in places)
 
 
-def _moved(spans: Iterable[tuple[int, int]], splice: tuple[int, int, int]) -> Iterator[tuple[int, int]]:
-    """What a change leaves of these spans, where it then is."""
+def _moved(
+    before: bytes, spans: Iterable[tuple[int, int]], splice: tuple[int, int, int], *, in_lines: bool
+) -> Iterator[tuple[int, int]]:
+    """What a change leaves of these spans in ``before``, where it then is."""
     at, removed, inserted = splice
     for start, end in spans:
-        if start < min(end, at):
-            yield start, min(end, at)
-        if max(start, at + removed) < end:
-            yield max(start, at + removed) + inserted - removed, end + inserted - removed
+        low, high = min(end, at), max(start, at + removed)
+        if in_lines and start < at < end:
+            low = before.rfind(b"\n", start, low) + 1
+        if in_lines and start < at + removed < end:
+            high = before.find(b"\n", high - 1, end) + 1 or end
+        if start < low:
+            yield start, low
+        if high < end:
+            yield high + inserted - removed, end + inserted - removed
 
 
 def _find(piece: Piece, text: bytes, coded: bytes) -> bytes | None:

@@ -75,6 +75,72 @@ def test_text_that_an_earlier_change_cut_in_two_is_found() -> None:
     assert 0 == redaction.in_content
 
 
+def earlier(record: Record) -> list[str]:
+    """All contents that the history can tell, the oldest first."""
+    return [content_at(record, at) for at in range(oldest_known(record), record.revision + 1)]
+
+
+@pytest.mark.parametrize(
+    ("contents", "text", "left"),
+    [
+        (["#\n", "#\none\n", "#\none\ntwo\n"], "one\ntwo", ["#\n", "#\n[redacted]", "#\n[redacted]\n"]),
+        (["#\n", "#\none\n", "#\none\ntwo\n"], "one\ntwo\n", ["#\n", "#\n[redacted]", "#\n[redacted]"]),
+        (["two\n", "one\ntwo\n"], "one\ntwo\n", ["[redacted]", "[redacted]"]),
+        (["a b", "a hunter b", "a hunter2 b"], "hunter2", ["a b", "a [redacted] b", "a [redacted] b"]),
+        (["ac", "abc", "abbc"], "abbc", ["[redacted]", "[redacted]", "[redacted]"]),
+        (["1\n", "1\nx\n", "1\nx\n2\n", "1\n2\n"], "1\n2", [f"{MARKER}{it}" for it in ("", "x\n", "x\n\n", "\n")]),
+        (["one\n", "one\r\ntwo\r\n"], "one\r\ntwo", ["[redacted]\n", "[redacted]\r\n"]),
+        (["first\n", "head\nfirst\ntwo\ntail\n"], "first\ntwo\n", ["[redacted]\n", "head\n[redacted]tail\n"]),
+        (["one\none\n", "one\none\ntwo\n"], "one\ntwo", ["one\n[redacted]", "one\n[redacted]\n"]),
+    ],
+)  # fmt: skip
+def test_the_past_loses_the_parts_that_it_was_put_together_from(
+    contents: list[str], text: str, left: list[str]
+) -> None:
+    """An earlier revision had some of its lines, or the beginning of a word; the same text elsewhere stays."""
+    record, _ = redacted(written(*contents), text)
+
+    assert [*left, left[-1]] == earlier(record)
+
+
+@pytest.mark.parametrize(
+    ("contents", "text", "left"),
+    [
+        (["- Bob is on Free\n", "- Bob is on Pro\n"], "Bob is on Pro", ["- Bob is on Free\n", "- [redacted]\n"]),
+        (["one\nBob: Free\n", "one\nBob: Pro\n"], "one\nBob: Pro", ["[redacted]Bob: Free\n", "[redacted]\n"]),
+        (["Bob: Free\ntwo\n", "Bob: Pro\ntwo\n"], "Bob: Pro\ntwo", ["Bob: Free\n[redacted]\n", "[redacted]\n"]),
+    ],
+)
+def test_another_text_that_it_replaced_stays_in_the_past(contents: list[str], text: str, left: list[str]) -> None:
+    """Only whole lines next to what was replaced are parts of the redacted text."""
+    record, _ = redacted(written(*contents), text)
+
+    assert [*left, left[-1]] == earlier(record)
+
+
+LINES = st.lists(st.sampled_from(["one", "two", "six", ""]), min_size=1, max_size=5)
+
+
+@many_times
+@given(LINES, st.data())
+def test_lines_that_were_appended_leave_no_line_of_the_redacted_ones(lines: list[str], data: st.DataObject) -> None:
+    """Each in a change of its own: what is redacted was never there, and every other line was."""
+    start = data.draw(st.integers(0, len(lines) - 1))
+    end = data.draw(st.integers(start + 1, len(lines)))
+    texts = [f"{number} {line}\n" for number, line in enumerate(lines)]
+    record, text = seeded("#\n"), "".join(texts[start:end])
+    for line in texts:
+        record = append(record, stamp(), text=line).record or record
+    record, _ = redacted(record, text)
+
+    before, after = "#\n" + "".join(texts[:start]), ""
+    wanted = ["#\n" + "".join(texts[:count]) for count in range(start + 1)]
+    for line in ["" for _ in texts[start:end]] + texts[end:]:
+        after += line
+        wanted.append(f"{before}{MARKER}{after}")
+    assert [*wanted, wanted[-1]] == earlier(record)
+
+
 def test_an_undo_does_not_bring_it_back() -> None:
     """Neither of the redaction, which is no change of the content, nor of what was before."""
     record, _ = redacted(written("a hunter2\n", "a\n"), "hunter2")
