@@ -17,10 +17,9 @@ from msgspec.structs import replace
 from memfiles.errors import RevisionUnknown
 from memfiles.records.keys import check_whole
 from memfiles.records.record import Change, Record, with_content, with_redactions
-from memfiles.records.redactions import Cleaner, Fragments, Piece, reveal, united
+from memfiles.records.redactions import ALIKE_MIN, Cleaner, Fragments, Piece, reveal, united
 
 _COMPARED_MAX = 2048  # characters; longer ones would take seconds
-_ALIKE_MIN = 4
 
 
 class Splice(Struct, frozen=True, gc=False):
@@ -245,7 +244,7 @@ def _parts(before: bytes, after: bytes) -> Iterator[tuple[bytes, bytes, tuple[in
     start, old = splice.offset or 0, splice.old
     new = after[start : start + splice.bytes].decode()
     matcher = difflib.SequenceMatcher(None, old, new if len(old) + len(new) <= _COMPARED_MAX else "", autojunk=False)
-    kept = [(block.a, block.b, block.size) for block in matcher.get_matching_blocks() if block.size >= _ALIKE_MIN]
+    kept = [(block.a, block.b, block.size) for block in matcher.get_matching_blocks() if block.size >= ALIKE_MIN]
     old_end, new_end = len(old), len(new)
     for in_old, in_new, size in [*reversed(kept), (0, 0, 0)]:
         at = start + len(old[: in_old + size].encode())

@@ -19,6 +19,7 @@ from memfiles.records.keys import matching
 
 MARKER = "[redacted]"
 MAX_PIECES = 256
+ALIKE_MIN = 4  # characters or bytes that a text and another one in its place have in common, if not by chance
 NONCE_BYTES = 24
 _MARKER = MARKER.encode()
 _ID_BYTES = 8
@@ -200,17 +201,22 @@ def _is_cut(before: bytes, after: bytes, splice: tuple[int, int, int], span: tup
 def _moved(
     before: bytes, spans: Iterable[tuple[int, int]], splice: tuple[int, int, int], *, in_lines: bool
 ) -> Iterator[tuple[int, int]]:
-    """What a change leaves of these spans in ``before``, where it then is."""
+    """What a change leaves of these spans in ``before``, where it then is.
+
+    A few bytes next to what it replaced are alike by chance, as the last letter of two words: they are no part of them.
+    """
     at, removed, inserted = splice
     for start, end in spans:
         low, high = min(end, at), max(start, at + removed)
+        is_replaced = removed and inserted and start < high and low < end
+        least = ALIKE_MIN if is_replaced and not in_lines else 1
         if in_lines and start < at < end:
             low = before.rfind(b"\n", start, low) + 1
         if in_lines and start < at + removed < end:
             high = before.find(b"\n", high - 1, end) + 1 or end
-        if start < low:
+        if low - start >= least:
             yield start, low
-        if high < end:
+        if end - high >= least:
             yield high + inserted - removed, end + inserted - removed
 
 

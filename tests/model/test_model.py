@@ -64,6 +64,7 @@ FOUND = {
         "# on_conflict=remote;A append diary@ada t1;A tick;A back diary@ada 2;B edit diary@ada t1 t3;"
         "B redact diary@ada t1;B flush"
     ),
+    "a last letter alike by chance": "A append notes t4;A push;B sync;A edit notes t4 t6;B redact notes t4",
     "one half redacted around an insert": "A append notes t1;A tick;A redact notes t1;B split notes t1 t2",
 }
 """Scripts that broke a promise once."""

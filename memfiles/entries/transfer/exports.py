@@ -172,10 +172,10 @@ def format_of(value: Any) -> Format | None:
 
 def mem0(files: Iterable[SourceFile]) -> Parsed:
     """The memories of mem0: the key is ``mem0/`` and the id, categories and metadata become tags."""
-    parts, left_out = list[Parsed](), Counter[str]()
-    found = ((file, item) for file, _, value in _all_values(files) for item in enumerate(_results(value), 1))
-    for file, (number, item) in counted(found):
-        parts.append(_mem0_memory(item, where=f"{printed(file.path)}:{number}"))
+    parts, left_out, numbers = list[Parsed](), Counter[str](), Counter[str]()
+    for file, item in counted((file, item) for file, _, value in _all_values(files) for item in _results(value)):
+        numbers[file.path] += 1
+        parts.append(_mem0_memory(item, where=f"{printed(file.path)}:{numbers[file.path]}"))
         if isinstance(item, dict):
             left_out.update(name for name, value in item.items() if name not in _MEM0_FIELDS and value)
     fields = ", ".join(f"{printed(name)} ({count})" for name, count in sorted(left_out.items())[:20])

@@ -301,6 +301,13 @@ def test_a_file_without_end_is_refused(
         read(source, format=format)
 
 
+def test_memories_of_mem0_are_numbered(tmp_path: Path) -> None:
+    """A report says which one of a file it is, also where the file is one array."""
+    (tmp_path / "all.json").write_text('[{"id": "1", "memory": "x"}, {"id": "2"}, {"id": "3"}]')
+
+    assert ["all.json:2", "all.json:3"] == [it.where for it in read(tmp_path / "all.json", format="mem0").skipped]
+
+
 def test_a_value_that_is_too_large_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists of lists take twenty times the memory of their text; the report says why, and the rest is not read."""
     monkeypatch.setattr(exports, "_VALUE_MAX", 1 << 20)
