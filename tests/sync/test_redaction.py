@@ -150,6 +150,28 @@ def test_a_hand_edit_of_an_earlier_version_does_not_bring_it_back(open_machine: 
     assert [] == holding(memory, SECRET)
 
 
+def test_a_line_added_by_hand_is_no_rest_of_what_was_redacted(open_machine: Opener, mirror: MemoryMirror) -> None:
+    """Two machines redact what each made of a line, and one was edited by hand next to it while nothing ran."""
+    one, two = open_machine("one"), open_machine("two")
+    one.manager.append("notes", "customer: alice\n")
+    until_quiet(one, two)
+    two.close()
+    path = two.manager.directory / "notes.json"
+    record = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**record, "content": record["content"] + "by hand\n"}))
+    away = open_machine("two", through=AbsentMirror(mirror))
+    away.manager.redact("notes", "customer: alice")
+    away.close()
+    one.manager.edit("notes", "alice", "bob in June")
+    one.manager.redact("notes", "customer: bob in June")
+    one.manager.append("notes", "later\n")
+    two = open_machine("two")
+    until_quiet(one, two)
+
+    assert one.manager.read("notes") == two.manager.read("notes")
+    assert ["# notes", "[redacted]", "by hand", "later"] == sorted(one.manager.read("notes").splitlines())
+
+
 @pytest.mark.parametrize("is_scrubbed_late", [False, True])
 def test_a_record_from_a_backup_does_not_bring_it_back(
     open_machine: Opener, mirror: MemoryMirror, is_scrubbed_late: bool

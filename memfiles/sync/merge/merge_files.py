@@ -186,12 +186,14 @@ def _rest_of_overlapping(
 ) -> tuple[Piece, ...]:
     """The pieces for what each copy still has of a text that was redacted in the other one, together with more text.
 
-    What both had where they diverged is now told apart by such texts alone.
+    What both had where they diverged is now told apart by such texts alone, if the histories of both reach back to it:
+    what a hand edit added that was found later is no rest of anything.
     """
     if merge_base is None or relation(local, remote) != "diverged":
         return ()
-    starts = suffix_after(local, merge_base.local).start, suffix_after(remote, merge_base.remote).start
-    texts = left_of_overlapping(*starts) if starts[0] != starts[1] else []
+    here, there = suffix_after(local, merge_base.local), suffix_after(remote, merge_base.remote)
+    are_known = here.is_whole and there.is_whole and here.start != there.start
+    texts = left_of_overlapping(here.start, there.start) if are_known else []
     pieces = [piece_of(text.encode(), known=known, nonce=bytes(NONCE_BYTES)) for text in texts]
     return tuple(replace(piece, id=piece.mac[:16]) for piece in pieces)[: max(0, MAX_PIECES - len(known))]
 
