@@ -84,7 +84,7 @@ def open(
         replica = manager.replica if counted is not None else None
         given = partial(assembled, embedder=embedder, summariser=summariser, audit=log, origin=manager.origin)
         assemble = partial(given, workflow, manager.records, manager.subscribers)
-        entries = lazy_entries(workflow, assemble, replica=replica)
+        entries = lazy_entries(workflow, assemble, replica=replica, at_once=watch)
         cleanup.callback(entries.close)
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
         kept = partial(conflicts_in, home, rewrite=partial(_rewrite, manager, entries), audit=log)
@@ -355,8 +355,8 @@ class Memory:
             return None
         from memfiles.tools.entry_tools import EntryAccess  # late: only workflows with entries need it
 
-        consolidates = declared.consolidate == "close" and self._entries.may_change
-        return EntryAccess(self._entries.opened(), chosen, ends_run, spec.forget, spec.entries == "r", consolidates)
+        may = (ends_run, spec.forget, spec.entries == "r", declared.consolidate == "close" and self._entries.may_change)
+        return EntryAccess(self._entries.opened, declared.secrets_allow, chosen, *may)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from memfiles.cli import output
-from memfiles.cli.options import current, options, usage_error
+from memfiles.cli import lean_imports, output
+from memfiles.cli.options import current, option, options, usage_error
 from memfiles.cli.output import progress, waiting
 from memfiles.errors import FileNotDeclared, InvalidArgument, MirrorUnavailable, RecordCorrupt
 from memfiles.files.restorer import Restorer, seen_in
 from memfiles.records.keys import ENTRIES, USERS, uid_of
 from memfiles.storage.home import MemoryHome, home_of
+from memfiles.workflow import yaml_source
 from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -42,20 +43,20 @@ PULL_SECONDS = 60.0
 MAX_PAGE = 100
 USERS_MAX = 1000
 NAMED = 5  # files named in a message
-SESSION_LEVEL = click.option("--level", help="Session level.  [default: the agent's]")
-SESSION_USER = click.option("--user", metavar="NAME", help="The person whom the agent works for.")
-FILE_USER = click.option("--user", metavar="NAME", help="User whose file it is, of a file per user.")
-ACTOR = click.option("--actor", metavar="NAME", help="Who acts, a human or a program, recorded in the history.")
+SESSION_LEVEL = option("--level", help="Session level.  [default: the agent's]")
+SESSION_USER = option("--user", metavar="NAME", help="The person whom the agent works for.")
+FILE_USER = option("--user", metavar="NAME", help="User whose file it is, of a file per user.")
+ACTOR = option("--actor", metavar="NAME", help="Who acts, a human or a program, recorded in the history.")
 _session_options = options(
-    click.option("--agent", metavar="NAME", help="Agent whose entries to use.  [default: the only one declared]"),
+    option("--agent", metavar="NAME", help="Agent whose entries to use.  [default: the only one declared]"),
     SESSION_USER,
     SESSION_LEVEL,
-    click.option("--run", metavar="ID", help="Session run; entries of a run are visible in that run only."),
+    option("--run", metavar="ID", help="Session run; entries of a run are visible in that run only."),
     ACTOR,
 )
 filtering = options(
-    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only entries with this tag; repeatable."),
-    click.option("--category", help="Only entries of this category."),
+    option("--tag", "tags", multiple=True, metavar="TAG", help="Only entries with this tag; repeatable."),
+    option("--category", help="Only entries of this category."),
 )
 
 
@@ -134,13 +135,15 @@ def as_person(function: Callable[..., None]) -> Callable[..., None]:
 
 def load_workflow() -> Workflow:
     """The workflow named on the command line."""
-    from memfiles.cli.failures import NotFound  # late: only a mistake needs it
-
     if "logging" in sys.modules:  # else who loads it later does this
         quiet_log()
     path = Path(current().workflow)
     if not path.exists():
+        from memfiles.cli.failures import NotFound  # late: only a mistake needs it
+
         raise NotFound(f"no workflow at {path}; create one with `memfiles init` or name yours with -w PATH")
+    with lean_imports():
+        yaml_source.import_parser()
     return Workflow.load(path, check_mirror=_check_mirror)
 
 

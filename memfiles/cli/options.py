@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import redirect_stderr, suppress
+from functools import partial
 from io import StringIO
 from typing import Any, TypeVar, cast
 
@@ -45,12 +46,27 @@ def usage_error(message: str) -> click.UsageError:
     return click.UsageError(message, click.get_current_context())
 
 
+class _PlainOption(click.Option):
+    """An option whose help needs no cleaning, for which click would load ``inspect``: 9 of 100 ms.
+
+    It inherits because click has no other way to leave that out.
+    """
+
+    def __init__(self, *names: Any, help: str | None = None, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.help = help
+
+
+option = partial(click.option, cls=_PlainOption)
+"""As of click; the help is on one line."""
+
+
 def options(*added: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
     """One decorator that adds several options to a command, in this order."""
 
     def decorate(function: Decorated) -> Decorated:
-        for option in reversed(added):
-            function = option(function)
+        for each in reversed(added):
+            function = each(function)
         return function
 
     return decorate
@@ -102,10 +118,10 @@ def group(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Gro
     return cast("Callable[[Callable[..., Any]], click.Group]", command(name, *examples, cls=click.Group))
 
 
-def _set(context: click.Context, option: click.Parameter, value: str | bool | None) -> None:
+def _set(context: click.Context, given: click.Parameter, value: str | bool | None) -> None:
     """Keep the value in the settings; an option that was not given changes nothing."""
     if value is not None and value is not False:
-        setattr(context.ensure_object(Settings), str(option.name), value)
+        setattr(context.ensure_object(Settings), str(given.name), value)
 
 
 def _set_color(context: click.Context, _: click.Parameter, value: bool | None) -> None:
@@ -123,8 +139,14 @@ def color_of_environment() -> bool | None:
     return True if os.environ.get("FORCE_COLOR") else None
 
 
+def _show_help(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
 def _shared(*names: str, callback: Callable[..., None] = _set, **settings: Any) -> click.Option:
-    return click.Option(names, callback=callback, expose_value=False, **settings)
+    return _PlainOption(names, callback=callback, expose_value=False, **settings)
 
 
 SHARED_OPTIONS: list[click.Parameter] = [
@@ -138,4 +160,5 @@ SHARED_OPTIONS: list[click.Parameter] = [
     ),
     _shared("--no-pager", is_flag=True, help="Print long output at once.  [default: on a terminal in $PAGER]"),
     _shared("--debug", is_flag=True, envvar="MEMFILES_DEBUG", help="Show tracebacks (also: MEMFILES_DEBUG=1)."),
+    _shared("-h", "--help", is_flag=True, is_eager=True, callback=_show_help, help="Show this message and exit."),
 ]

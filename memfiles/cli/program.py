@@ -16,7 +16,8 @@ from typing import Any
 import click
 
 import memfiles
-from memfiles.cli.options import SHARED_OPTIONS, Settings
+from memfiles.cli import lean_imports
+from memfiles.cli.options import SHARED_OPTIONS, Settings, option
 
 PROGRAM = "memfiles"
 
@@ -91,7 +92,8 @@ class CommandLine(click.Group):
         """The command of that name, imported now; None if it is unknown."""
         for family in COMMANDS.values():
             if cmd_name in family:
-                module = importlib.import_module(f"{__package__}.{family[cmd_name][0]}")
+                with lean_imports():
+                    module = importlib.import_module(f"{__package__}.{family[cmd_name][0]}")
                 gc.freeze()
                 gc.set_threshold(100_000)  # what is imported later lives to the end as well
                 gc.enable()
@@ -179,10 +181,9 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> Non
 @click.group(
     cls=CommandLine,
     name=PROGRAM,
-    context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_EPILOG,
 )
-@click.option(
+@option(
     "--version",
     is_flag=True,
     is_eager=True,
@@ -194,4 +195,4 @@ def program() -> None:
     """Durable memory for LLM agents: declared in YAML, kept as plain files."""
 
 
-program.params[:0] = SHARED_OPTIONS
+program.params = [*SHARED_OPTIONS[:-1], *program.params, SHARED_OPTIONS[-1]]  # ``--help`` is the last one

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.entries import budgets
@@ -39,8 +39,7 @@ _NEAR = 0.75  # of a budget: from there on, changes by other processes are looke
 _NAMES = 8  # keys that are tried for a note
 
 
-@dataclass(frozen=True, slots=True)
-class Excess:
+class Excess(Struct, frozen=True):
     """By how much a commit is over the budget of a partition with these totals; ``saved`` is what it saves, by uid.
 
     ``growth`` are the entries that come (1) and go (-1). ``is_behind``: other processes have changed something since.
@@ -54,8 +53,7 @@ class Excess:
     is_behind: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(Struct, frozen=True):
     """What is done about an excess in the same commit: the steps of a plan, and the paths of entries to evict.
 
     Only entries of the ``writable`` categories are changed; None: all.

@@ -88,12 +88,17 @@ class LazyEntries:
                 self._entries.close()
 
 
-def lazy_entries(workflow: Workflow, assemble: Callable[[], Entries], *, replica: Replica | None) -> LazyEntries:
-    """The entries, opened now if they are declared; a mirrored directory's replica learns of them at their opening."""
+def lazy_entries(
+    workflow: Workflow, assemble: Callable[[], Entries], *, replica: Replica | None, at_once: bool
+) -> LazyEntries:
+    """The entries; a mirrored directory's replica learns of them at their opening.
+
+    If they are declared, they are opened now where they are mirrored or, ``at_once``, watched.
+    """
     entries = LazyEntries(workflow, assemble)
     if replica is not None:
         entries.when_opened(lambda it: replica.with_entries(it.repository, release_forgotten=it.release_forgotten))
-    if entries.are_needed:
+    if entries.are_needed and (at_once or replica is not None):
         entries.opened()
     return entries
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from operator import attrgetter
 from typing import TypeGuard, TypeVar, cast
+
+from msgspec import Struct
 
 from memfiles.entries import decisions
 from memfiles.entries.budgets import EntrySummary
@@ -55,8 +56,7 @@ _log = logging.getLogger("memfiles")
 EntryRepository = RecordRepository[EntryRecord]
 
 
-@dataclass(slots=True)
-class EntryDatabase:
+class EntryDatabase(Struct):
     """The records and the index of one open memory, with its rules and its clock; all operations share it.
 
     ``begin`` is called when the index is up to date for the first time, and again once ``has_begun`` is reset.
@@ -173,8 +173,7 @@ _summarised = attrgetter(  # in the order of an ``EntrySummary``
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
+class _Search(Struct, frozen=True):
     """A checked search request."""
 
     view: View

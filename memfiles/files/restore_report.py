@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
 
 from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.records.declared_metadata import Metadata, redeclared, seed
@@ -37,8 +38,7 @@ class FileReport(NamedTuple):
     detail: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreReport:
+class RestoreReport(Struct, frozen=True):
     """The result of a restore, or of its plan: one row per declared file, and the undeclared records."""
 
     files: tuple[FileReport, ...]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
+
+from msgspec import Struct
 
 from memfiles.index.change_log import Announcements, ChangeLog, LinesRead
 from memfiles.index.rows import PartitionKey, Row, Sums, Totals, add_row, totals_of
@@ -21,8 +22,7 @@ _MAX_READS = 4096
 _MAX_LOADED = 1024  # partitions
 
 
-@dataclass(frozen=True, slots=True)
-class WriteBatch:
+class WriteBatch(Struct, frozen=True):
     """Changes to write in one transaction.
 
     ``reads`` are the number of reads and the time of the last one, by path; ``doubtful`` records may have changed;

@@ -15,12 +15,13 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
+
+from msgspec import Struct, field
 
 from memfiles.errors import StorageFailed
 from memfiles.index.rows import Row, RowWriter, stored
@@ -59,8 +60,7 @@ class Look(NamedTuple):
     sums: dict[str, FolderSum]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSource:
+class RecordSource(Struct, frozen=True):
     """The records on disk: ``read`` returns the row of the record at a path, None if it is gone or unreadable."""
 
     directory: int

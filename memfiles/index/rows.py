@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from msgspec import Struct, field
 from msgspec.json import decode as from_json
 
 from memfiles.index.text import fts
@@ -206,8 +206,7 @@ class CountKey(NamedTuple):
 Sums = dict[CountKey, Sum]
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """The live entries of one partition, expired ones included, also by kind and category.
 
     ``retired``: the number of retired ones of each category. ``is_behind``: others may have changed something since.
@@ -217,7 +216,7 @@ class Totals:
     size: int = 0
     by_sort: Mapping[tuple[str, str], Sum] = field(default_factory=dict)
     retired: Mapping[str, int] = field(default_factory=dict)
-    is_behind: bool = field(default=False, compare=False)
+    is_behind: bool = False
 
 
 def add_row(sums: Sums, row: Row | None, *, times: int = 1) -> None:

@@ -17,7 +17,8 @@ Formats: the vendors' own documentation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memfiles.secrets import judges as judge
 
@@ -29,8 +30,7 @@ _START = r"(?<![A-Za-z0-9])"
 _END = r"(?![A-Za-z0-9])"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One kind of credential: its anchors, its pattern, and the judge that accepts or rejects a match.
 
     The credential is the match of the pattern's only group, or the whole match without a group; ``judge``

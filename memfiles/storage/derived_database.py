@@ -15,10 +15,11 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from memfiles.errors import StorageFailed
 from memfiles.storage import atomic
@@ -41,8 +42,7 @@ class DatabaseLost(StorageFailed):
     """The database is damaged, gone or replaced, or cannot be trusted: it can only be started over."""
 
 
-@dataclass(frozen=True, slots=True)
-class DerivedFile:
+class DerivedFile(Struct, frozen=True):
     """A kind of derived database.
 
     ``path`` is relative to the memory directory, ``title`` names the database in messages, ``format`` is its

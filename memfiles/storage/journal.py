@@ -13,9 +13,10 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import chain
+
+from msgspec import Struct
 
 from memfiles.storage.atomic import reason, sync_folder, sync_published
 from memfiles.storage.journal_frames import (
@@ -42,8 +43,7 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger("memfiles")
 
 
-@dataclass(frozen=True, slots=True)
-class FramePosition:
+class FramePosition(Struct, frozen=True):
     """The number of a frame, and its offset and length in the file, in bytes."""
 
     number: int

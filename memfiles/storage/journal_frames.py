@@ -21,8 +21,10 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from memfiles.records.history import common_prefix, common_suffix
 from memfiles.records.keys import entry_place, uid_of
@@ -52,15 +54,20 @@ _AT_ONCE = 1024 * 1024
 _REFUSED = (errno.EINVAL, errno.ENOTSUP)
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One new version of a record: its path, revision and bytes, and the signature of its staged file."""
+class Version(Struct, frozen=True):
+    """One new version of a record: its path, revision and bytes, and the signature of its staged file.
+
+    ``sections`` are known of a version that is made, and not of one that is read back: they make no difference.
+    """
 
     path: str
     revision: int
     data: bytes
     staged: Signature
-    sections: Sections | None = field(default=None, compare=False)
+    sections: Sections | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Version) and astuple(self)[:-1] == astuple(other)[:-1]
 
 
 class Base(NamedTuple):
@@ -74,8 +81,7 @@ class Base(NamedTuple):
     chain_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """A frame that was read back; a voided one has no versions."""
 
     number: int

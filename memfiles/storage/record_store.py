@@ -12,7 +12,6 @@ peculiar to a store (in a directory: hand edits, temp files, journals, the watch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -36,8 +35,7 @@ class Sections(NamedTuple):
     history: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewVersion:
+class NewVersion(Struct, frozen=True):
     """A record's next version: its path, revision and bytes, and the signature of the version it replaces.
 
     ``replaces`` is as the ``Records`` of this very decision told it; None if there was no record. ``sections`` are

@@ -17,8 +17,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 from memfiles.errors import OutcomeUnknown, SizeExceeded, StorageFailed
 from memfiles.records.keys import temp_path
@@ -38,8 +39,7 @@ _GATHER_POLL_SECONDS = 0.0001
 T = TypeVar("T")
 
 
-@dataclass(eq=False, slots=True)
-class Transaction:
+class Transaction(Struct, eq=False):
     """The changes of one commit, and the versions staged for it so far."""
 
     changes: Sequence[NewVersion]

@@ -14,9 +14,10 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from memfiles.errors import StorageFailed
 from memfiles.records.keys import ENTRIES
@@ -62,16 +63,14 @@ _COPIES_AT_ONCE = 500
 _REMOVED = "redactions_unpacked"  # how many redactions there had been when the pack was removed, or its copies read
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """A put without an answer so far, and the version that it replaces (None: no copy)."""
 
     body: bytes
     version: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
+class LedgerRow(Struct, frozen=True):
     """The state of one record's copy in the mirror.
 
     ``version`` and ``body`` are the mirror's (None: unknown, or no copy); a copy with an empty version must be read
@@ -84,8 +83,7 @@ class LedgerRow:
     sent: Sent | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(Struct, frozen=True):
     """A copy that the mirror has, of a record at ``revision``; ``body`` is None if it must not be kept."""
 
     path: str
@@ -96,8 +94,7 @@ class Acknowledged:
     signature: Signature | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerSnapshot:
+class LedgerSnapshot(Struct, frozen=True):
     """The ledger as read from outside: by path what needs no push, the last error, and the mirror's shortcomings."""
 
     signatures: Mapping[str, Signature]
@@ -255,8 +252,7 @@ class Ledger:
         self._database.leave_to_parent()
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerState:
+class LedgerState(Struct, frozen=True):
     """``unpacked`` copies were acknowledged since the last pack; ``redactions`` counts all that there have been.
 
     ``must_remove_pack``: the mirror's pack may hold text that was redacted since it was last removed. ``must_wipe``:

@@ -11,9 +11,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from msgspec import Struct
 
 from memfiles.errors import InvalidArgument, MirrorConflict, MirrorUnavailable
 
@@ -23,8 +24,7 @@ THREADS = 32
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """One object in the mirror.
 
     ``version`` is opaque. For one key, different bytes never have the same version; the same bytes may have several.
@@ -38,8 +38,7 @@ Answer: TypeAlias = Stored | None | MirrorUnavailable
 """The answer for one of many keys: the object, None if there is none, or the error that says why it is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """The condition of a put or a delete: use ``ANY``, ``ABSENT`` or ``equals(version)``."""
 
     kind: Literal["any", "absent", "equals"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from memfiles.entries.callers import is_in_view, view_of
-from memfiles.entries.forget import Forgotten
 from memfiles.errors import EntryNotFound, InvalidArgument, MemfilesError
 from memfiles.tools import entry_definitions, profiles
 from memfiles.tools.arguments import parse_arguments, shortened
@@ -33,21 +33,27 @@ _CHANGES = ("save", "update", "edit", "delete")
 Call = Callable[[object, str | None], ToolResult]
 
 
-@dataclass(frozen=True, slots=True)
-class EntryAccess:
+class EntryAccess(Struct, frozen=True):
     """The entries of a workflow, and the tools for them under the names of a profile; threads may share it.
 
-    ``ends_run``: closing the session ends its run and removes the entries of that run alone. ``forgets`` and
+    ``opened`` returns the entries; they are opened by what needs them. ``allow`` are the exceptions of their secrets
+    gate. ``ends_run``: closing the session ends its run and removes the entries of that run alone. ``forgets`` and
     ``read_only`` are about the agent: it may forget entries for good, or change none. ``consolidates``: closing the
     session merges duplicates and folds episodes.
     """
 
-    entries: Entries
+    opened: Callable[[], Entries]
+    allow: tuple[str, ...] = ()
     tool_names: ToolNames = "default"
     ends_run: bool = True
     forgets: bool = False
     read_only: bool = False
     consolidates: bool = False
+
+    @property
+    def entries(self) -> Entries:
+        """The open entries."""
+        return self.opened()
 
     def definitions(self, *, readable: Sequence[str], writable: Sequence[str]) -> list[ToolDefinition]:
         """The tools under the names of the naming profile, those for memory files of these names included."""
@@ -128,7 +134,7 @@ class EntryAccess:
         if operation in _CHANGES:
             given["call_id"] = call_id
         done = getattr(self.entries, operation)(caller, **given)  # each method has the name of its operation
-        if isinstance(done, Forgotten) and not done.count:
+        if operation == "forget" and not done.count:
             raise EntryNotFound(f"there is no entry {shortened(given['key'])} at this session's level to forget")
         data = {"found": False, "key": given["key"]} if done is None else done.to_dict()  # hidden or not
         return ToolResult(json.dumps(data, ensure_ascii=False, separators=(",", ":")), data=data)

@@ -6,8 +6,9 @@ its schema; it may hold more than the schema names, so that fields can be added 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from memfiles.errors import MemfilesError
 from memfiles.records.file_changes import Receipt
@@ -18,8 +19,7 @@ SESSION_CLOSED = "session_closed"
 INTERNAL = "internal"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     """The outcome of one tool call.
 
     ``text`` is for the model. ``is_error`` means that the call was not carried out as asked; ``code`` then is a stable

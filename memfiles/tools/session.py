@@ -93,7 +93,7 @@ class Session:
     ) -> None:
         levels.rank(level)
         labels = {name: getattr(provenance, name) for name in ("user", "run", "channel", "thread", "actor")}
-        manager.gate.labels.check(labels, allow=entries.entries.rules.allow if entries else ())
+        manager.gate.labels.check(labels, allow=entries.allow if entries else ())
         self.provenance = provenance
         self.manager = manager
         self._refs = visibility.as_refs(refs)

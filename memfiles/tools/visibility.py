@@ -10,8 +10,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied, ReadOnly, RecordCorrupt
 from memfiles.records.file_changes import FileCard
@@ -30,8 +31,7 @@ HEADING = "## Memory files available"
 _JOINERS = "\u200c\u200d"
 
 
-@dataclass(frozen=True, slots=True)
-class VisibleFile:
+class VisibleFile(Struct, frozen=True):
     """A memory file that the session may read. ``session_level`` is None where no level rule applies."""
 
     card: FileCard

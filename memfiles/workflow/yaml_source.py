@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memfiles.errors import WorkflowError
@@ -210,10 +211,16 @@ def _from_one(mark: Any) -> LineColumn:
     return mark.line + 1, mark.column + 1
 
 
+def import_parser() -> ModuleType:
+    """PyYAML, imported late: 18 ms, saved for callers that declare their files in Python."""
+    import yaml
+
+    return yaml
+
+
 def _events(text: str, *, fast: bool) -> Iterator[yaml.Event]:
     """All events of the document; the parser's errors become ``_Unreadable``."""
-    import yaml  # 18 ms, saved for callers that declare their files in Python
-
+    yaml = import_parser()
     loader: Any = (getattr(yaml, "CSafeLoader", yaml.SafeLoader) if fast else yaml.SafeLoader)(text)
     try:
         while loader.check_event():

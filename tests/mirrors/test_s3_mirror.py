@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple
 from functools import cache
 
 import pytest
 from botocore.config import Config
+from msgspec.structs import astuple
 
 from memfiles.errors import CopyRefused, MirrorConflict, MirrorRefused, MirrorUnavailable
 from memfiles.sync.mirror import ABSENT, BODY_MAX_BYTES, Mirror, equals

@@ -16,7 +16,7 @@ import click
 
 from memfiles.cli import opening, output
 from memfiles.cli.failures import ToolFailed
-from memfiles.cli.options import command, current, usage_error
+from memfiles.cli.options import command, current, option, usage_error
 from memfiles.errors import ExtraMissing
 from memfiles.tools.dialects import DIALECTS
 from memfiles.workflow.fields import TOOL_NAMES
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PORT = 8848
 NEEDED = (2, 2)
 """The version of the package ``mcp``, as in pyproject.toml."""
-_TOOL_NAMES = click.option(
+_TOOL_NAMES = option(
     "--tool-names", type=click.Choice(list(TOOL_NAMES)), help="Names of the entry tools.  [default: as declared]"
 )
 
@@ -39,7 +39,7 @@ _TOOL_NAMES = click.option(
 @click.argument("agent")
 @opening.SESSION_USER
 @opening.SESSION_LEVEL
-@click.option("--tokens", is_flag=True, help="Print about how many tokens it, the entries and the tools are instead.")
+@option("--tokens", is_flag=True, help="Print about how many tokens it, the entries and the tools are instead.")
 def card_command(agent: str, user: str | None, level: str | None, tokens: bool) -> None:
     """Print the index card an agent gets in its system prompt.
 
@@ -85,7 +85,7 @@ def _rest_of_prompt(
 
 @command("tools", "memfiles tools support --dialect openai")
 @click.argument("agent")
-@click.option("--dialect", type=click.Choice(sorted(DIALECTS)), default="anthropic", show_default=True)
+@option("--dialect", type=click.Choice(sorted(DIALECTS)), default="anthropic", show_default=True)
 @opening.SESSION_USER
 @opening.SESSION_LEVEL
 @_TOOL_NAMES
@@ -128,9 +128,9 @@ def _tools_of(
 @click.argument("arguments", metavar="JSON")
 @opening.SESSION_USER
 @opening.SESSION_LEVEL
-@click.option("--run", help="Run of the call, recorded in the history.")
+@option("--run", help="Run of the call, recorded in the history.")
 @opening.ACTOR
-@click.option("--call-id", help="Idempotency key: repeating the call with the same ID has no effect.")
+@option("--call-id", help="Idempotency key: repeating the call with the same ID has no effect.")
 @_TOOL_NAMES
 def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | None, **given: str | None) -> None:
     """Call a tool as an agent would.
@@ -180,23 +180,23 @@ def _visible(seen: opening.MemoryView, agent: str, *, user: str | None, level: s
 
 
 @command("mcp", "memfiles mcp --agent support", "memfiles mcp --agent support --http --read-only")
-@click.option("--agent", metavar="NAME", help="Agent to serve.  [default: the only one declared]")
+@option("--agent", metavar="NAME", help="Agent to serve.  [default: the only one declared]")
 @opening.SESSION_USER
 @opening.SESSION_LEVEL
-@click.option("--run", metavar="ID", help="Run of the changes, recorded in the history.")
+@option("--run", metavar="ID", help="Run of the changes, recorded in the history.")
 @opening.ACTOR
-@click.option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
-@click.option("--http", is_flag=True, help="Serve on 127.0.0.1 instead of stdin and stdout.")
-@click.option(
+@option("--read-only", is_flag=True, help="Offer only tools that change nothing.")
+@option("--http", is_flag=True, help="Serve on 127.0.0.1 instead of stdin and stdout.")
+@option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="With --http; 0 picks a free port."
 )
-@click.option(
+@option(
     "--token",
     envvar="MEMFILES_MCP_TOKEN",
     help="With --http: bearer token that clients must send. Other users of this machine can read it in the list of "
     "processes: set MEMFILES_MCP_TOKEN instead.  [default: a new one]",
 )
-@click.option(
+@option(
     "--user-header",
     metavar="NAME",
     help="With --http: the header in which a trusted gateway names the user of each request, percent-encoded.",

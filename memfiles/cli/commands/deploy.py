@@ -15,7 +15,7 @@ from memfiles.cli.commands.read import entries_in, entry_lines
 from memfiles.cli.commands.sync import mention_unmirrored, mirror_lines, unmirrored
 from memfiles.cli.doctor.checks import names_in
 from memfiles.cli.failures import AlreadyThere
-from memfiles.cli.options import DEFAULT_WORKFLOW, command, current, usage_error
+from memfiles.cli.options import DEFAULT_WORKFLOW, command, current, option, usage_error
 from memfiles.cli.output import waiting
 from memfiles.files.restore_report import RestoreReport
 from memfiles.memory import keeper_of, look
@@ -143,7 +143,7 @@ def restore_command() -> None:
 
 
 @command("status", "memfiles status --json", "memfiles status --watch")
-@click.option("--watch", is_flag=True, help="Show files, budgets and what needs attention again whenever they change.")
+@option("--watch", is_flag=True, help="Show files, budgets and what needs attention again whenever they change.")
 def status_command(watch: bool) -> None:
     """Show the directory, its files and their sizes."""
     if watch:

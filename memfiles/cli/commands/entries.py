@@ -13,7 +13,7 @@ from memfiles.cli import output
 from memfiles.cli.commands.entries_read import entries_command
 from memfiles.cli.commands.write import CALL_ID, TextCommand, expected_revision, fail_until_pushed, given_text
 from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, load_workflow, mirrored, reading_entries
-from memfiles.cli.options import command, current, options, usage_error
+from memfiles.cli.options import command, current, option, options, usage_error
 from memfiles.entries.consolidation.plan import Plan, Step
 from memfiles.entries.drafts import Saved
 from memfiles.entries.forget import Forgotten
@@ -39,25 +39,25 @@ def _in_seconds(_: click.Context, __: click.Parameter, value: str | None) -> int
 
 _share = click.FloatRange(0, 1)
 _entry_fields = options(
-    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; repeatable."),
-    click.option("--category", help="core, daily, workspace, or your own.  [default: general]"),
-    click.option("--kind", type=click.Choice(KINDS), help="Kind of entry.  [default: note]"),
-    click.option("--importance", type=_share, metavar="0..1", help="How much losing it would matter.  [default: 0.5]"),
-    click.option("--confidence", type=_share, metavar="0..1", help="How certain it is.  [default: 1]"),
-    click.option("--pinned/--not-pinned", default=None, help="Show it to agents at the start of every run."),
-    click.option("--link", "links", multiple=True, metavar="KEY", help="Related entry; repeatable."),
-    click.option("--ttl", callback=_in_seconds, metavar="TIME", help="Time to live after the last change, e.g. 72h."),
+    option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; repeatable."),
+    option("--category", help="core, daily, workspace, or your own.  [default: general]"),
+    option("--kind", type=click.Choice(KINDS), help="Kind of entry.  [default: note]"),
+    option("--importance", type=_share, metavar="0..1", help="How much losing it would matter.  [default: 0.5]"),
+    option("--confidence", type=_share, metavar="0..1", help="How certain it is.  [default: 1]"),
+    option("--pinned/--not-pinned", default=None, help="Show it to agents at the start of every run."),
+    option("--link", "links", multiple=True, metavar="KEY", help="Related entry; repeatable."),
+    option("--ttl", callback=_in_seconds, metavar="TIME", help="Time to live after the last change, e.g. 72h."),
     expected_revision("Fail unless the entry is at this revision (0: must not exist).", least=0),
     CALL_ID,
 )
 _selector = options(
-    click.option("--key", help="The entry with this key."),
-    click.option("--id", help="The entry with this id, whatever its key."),
-    click.option("--uid", help="The entry whose record has this uid."),
-    click.option("--tag", help="Entries with this tag."),
-    click.option("--kind", type=click.Choice(KINDS), help="Entries of this kind."),
-    click.option("--category", help="Entries of this category."),
-    *(click.option(f"--from-{name}", metavar="ID", help=f"Entries that came from this {name}.") for name in ORIGINS),
+    option("--key", help="The entry with this key."),
+    option("--id", help="The entry with this id, whatever its key."),
+    option("--uid", help="The entry whose record has this uid."),
+    option("--tag", help="Entries with this tag."),
+    option("--kind", type=click.Choice(KINDS), help="Entries of this kind."),
+    option("--category", help="Entries of this category."),
+    *(option(f"--from-{name}", metavar="ID", help=f"Entries that came from this {name}.") for name in ORIGINS),
 )
 
 
@@ -91,8 +91,8 @@ def save_command(key: str, text: str | None, who: As, **given: Any) -> None:
     of=entries_command,
 )
 @click.argument("key")
-@click.option("--content", metavar="TEXT", help="New text; - reads it from stdin.")
-@click.option("--outcome", type=click.Choice(["success", "failure"]), help="Result of following the entry; counted.")
+@option("--content", metavar="TEXT", help="New text; - reads it from stdin.")
+@option("--outcome", type=click.Choice(["success", "failure"]), help="Result of following the entry; counted.")
 @_entry_fields
 @as_session
 def update_command(key: str, content: str | None, who: As, **given: Any) -> None:
@@ -113,7 +113,7 @@ def update_command(key: str, content: str | None, who: As, **given: Any) -> None
     of=entries_command,
 )
 @click.argument("key")
-@click.option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
+@option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @CALL_ID
 @as_session
 def undo_command(key: str, to_revision: int | None, call_id: str | None, who: As) -> None:
@@ -181,9 +181,9 @@ def confirm_saved(saved: Saved, *, done: str) -> None:
     of=entries_command,
 )
 @_selector
-@click.option("--why", default="", metavar="TEXT", help="Reason; it stays when the entry is gone.")
-@click.option("--dry-run", is_flag=True, help="Show what would be forgotten.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@option("--why", default="", metavar="TEXT", help="Reason; it stays when the entry is gone.")
+@option("--dry-run", is_flag=True, help="Show what would be forgotten.")
+@option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @as_session
 def forget_command(dry_run: bool, yes: bool, why: str, who: As, **given: Any) -> None:
     """Forget entries for good.
@@ -256,7 +256,7 @@ def list_keys(found: Forgotten) -> None:
 
 
 @command("purge", "memfiles purge --dry-run", "memfiles purge --json")
-@click.option("--dry-run", is_flag=True, help="Count what would be erased.")
+@option("--dry-run", is_flag=True, help="Count what would be erased.")
 def purge_command(dry_run: bool) -> None:
     """Erase what expired or was deleted and was kept long enough.
 
@@ -299,8 +299,8 @@ def _show_purged(purged: Purged, mirror: dict[str, bool]) -> None:
     "memfiles entries consolidate --agent support --apply",
     of=entries_command,
 )
-@click.option("--apply", "apply_it", is_flag=True, help="Apply the plan.")
-@click.option("--undo", metavar="ID", help="Undo an applied plan.")
+@option("--apply", "apply_it", is_flag=True, help="Apply the plan.")
+@option("--undo", metavar="ID", help="Undo an applied plan.")
 @as_session
 def consolidate_command(apply_it: bool, undo: str | None, who: As) -> None:
     """Show or apply a consolidation at the session's level.

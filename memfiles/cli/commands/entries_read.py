@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from memfiles.cli import output
 from memfiles.cli.commands.read import author
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
-from memfiles.cli.options import command, group
+from memfiles.cli.options import command, group, option
 from memfiles.entries.log import MAX_GONE, EntryChange
 from memfiles.entries.questions import ORDERS
 from memfiles.entries.results import Found
@@ -52,27 +52,27 @@ def get_command(key: str, who: As) -> None:
 
 @command("search", 'memfiles entries search "which plan is Ada on?" --agent support', of=entries_command)
 @click.argument("query")
-@click.option(
+@option(
     "-n",
     "--max-results",
     type=click.IntRange(1, MAX_RESULTS),
     help=f"Maximum number of results.  [default: {DEFAULT_RESULTS}; {MAX_RESULTS} with a budget]",
 )
-@click.option(
+@option(
     "--budget-bytes",
     type=click.IntRange(min=LEAST_SEARCH_BYTES),
     metavar="BYTES",
     help="Maximum size of the results as compact JSON; each is then followed by its neighbours.",
 )
-@click.option(
+@option(
     "--association/--no-association",
     default=True,
     show_default=True,
     help="Pass part of a match's score to related entries.",
 )
 @filtering
-@click.option("--kind", type=click.Choice(KINDS), help="Only entries of this kind.")
-@click.option("--since", metavar="WHEN", help="Only what changed from then on: a date, a time in UTC or a span.")
+@option("--kind", type=click.Choice(KINDS), help="Only entries of this kind.")
+@option("--since", metavar="WHEN", help="Only what changed from then on: a date, a time in UTC or a span.")
 @as_session
 def search_command(query: str, association: bool, who: As, **given: Any) -> None:
     """Search the entries, best match first.
@@ -99,7 +99,7 @@ def search_command(query: str, association: bool, who: As, **given: Any) -> None
 
 @command("recall", 'memfiles entries recall "which plan is Ada on?" --agent support', of=entries_command)
 @click.argument("query")
-@click.option(
+@option(
     "--budget",
     "budget_bytes",
     type=click.IntRange(min=0),
@@ -108,7 +108,7 @@ def search_command(query: str, association: bool, who: As, **given: Any) -> None
     show_default=True,
     help="Maximum size of the block.",
 )
-@click.option("--include", multiple=True, metavar="KEY", help="Key of an entry that must be in; may be repeated.")
+@option("--include", multiple=True, metavar="KEY", help="Key of an entry that must be in; may be repeated.")
 @as_session
 def recall_command(query: str, budget_bytes: int, include: tuple[str, ...], who: As) -> None:
     """Print what an agent's memory holds about QUERY, as a block for one turn.
@@ -128,20 +128,20 @@ def recall_command(query: str, budget_bytes: int, include: tuple[str, ...], who:
 
 
 @command("list", "memfiles entries list --agent support --prefix customers/", of=entries_command)
-@click.option("--prefix", metavar="TEXT", help="Only keys that start with this text.")
-@click.option(
+@option("--prefix", metavar="TEXT", help="Only keys that start with this text.")
+@option(
     "--limit",
     type=click.IntRange(1, MAX_PAGE),
     default=DEFAULT_PAGE,
     show_default=True,
     help="Maximum number of entries.",
 )
-@click.option("--cursor", metavar="CURSOR", help="Continue where an earlier list ended.")
+@option("--cursor", metavar="CURSOR", help="Continue where an earlier list ended.")
 @filtering
-@click.option("--tag-any", "tags_any", multiple=True, metavar="TAG", help="Only entries with one of these; repeatable.")
-@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only entries of this kind; repeatable.")
-@click.option("--since", metavar="WHEN", help="Only entries whose text changed since a date, time or span such as 24h.")
-@click.option("--order", type=click.Choice(ORDERS), default="key", show_default=True, help="By key, or newest first.")
+@option("--tag-any", "tags_any", multiple=True, metavar="TAG", help="Only entries with one of these; repeatable.")
+@option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only entries of this kind; repeatable.")
+@option("--since", metavar="WHEN", help="Only entries whose text changed since a date, time or span such as 24h.")
+@option("--order", type=click.Choice(ORDERS), default="key", show_default=True, help="By key, or newest first.")
 @as_session
 def list_command(who: As, **given: Any) -> None:
     """List entries without their text, by key or the last changed first.
@@ -163,7 +163,7 @@ def list_command(who: As, **given: Any) -> None:
 
 @command("log", "memfiles entries log customers/ada/plan --agent support -n 5", of=entries_command)
 @click.argument("key")
-@click.option("-n", "--max-count", type=click.IntRange(min=1), help="Maximum number of changes.")
+@option("-n", "--max-count", type=click.IntRange(min=1), help="Maximum number of changes.")
 @as_session
 def log_command(key: str, max_count: int | None, who: As) -> None:
     """List what happened to an entry, newest first.
@@ -229,7 +229,7 @@ def diff_command(key: str, from_revision: int | None, to_revision: int | None, w
 
 
 _gone_limit = click.IntRange(1, MAX_GONE)
-_at_most = click.option("--limit", type=_gone_limit, default=DEFAULT_PAGE, show_default=True, help="Maximum number.")
+_at_most = option("--limit", type=_gone_limit, default=DEFAULT_PAGE, show_default=True, help="Maximum number.")
 
 
 @command("deleted", "memfiles entries deleted --agent support", of=entries_command)
@@ -278,7 +278,7 @@ def _mention_more(more: bool) -> None:
 
 
 @command("hydrate", "memfiles entries hydrate --agent support --budget 4096", of=entries_command)
-@click.option("--budget", type=click.IntRange(min=0), metavar="BYTES", help="Byte budget.  [default: as declared]")
+@option("--budget", type=click.IntRange(min=0), metavar="BYTES", help="Byte budget.  [default: as declared]")
 @as_session
 def hydrate_command(budget: int | None, who: As) -> None:
     """Print the entries in an agent's system prompt.

@@ -22,7 +22,7 @@ from memfiles.cli.commands.entries import ask, show_forgotten
 from memfiles.cli.commands.read import author
 from memfiles.cli.commands.write import fail_until_pushed
 from memfiles.cli.failures import NotFound
-from memfiles.cli.options import command, current, group
+from memfiles.cli.options import command, current, group, option
 from memfiles.errors import EntryNotFound, ExtraMissing
 from memfiles.files.restore_report import FileView
 from memfiles.memory import look
@@ -37,21 +37,21 @@ from memfiles.workflow.workflow import Workflow
 
 UI_PORT = 8710
 WATCH_SECONDS = 1.0
-_UP_TO = click.option("--level", help="Nothing above this level.")
+_UP_TO = option("--level", help="Nothing above this level.")
 _WHEN = "a date, a time in UTC, or a span such as 24h."
 
 
 @command("audit", "memfiles audit --since 7d --op forget", "memfiles audit --record customer-notes --outcome refused")
-@click.option("--since", metavar="WHEN", help=f"Only from then on: {_WHEN}")
-@click.option("--until", metavar="WHEN", help="Only before then.")
-@click.option("--agent", metavar="NAME", help="Only what this agent did.")
-@click.option("--user", metavar="NAME", help="Only what was done for this user, or to what is kept for this user.")
-@click.option("--actor", metavar="NAME", help="Only what this human or program did.")
-@click.option("--op", metavar="NAME", help="Only this operation, such as save, append or forget.")
-@click.option("--record", metavar="NAME", help="Only this memory file (name or uid) or entry (key, uid or path).")
-@click.option("--outcome", type=click.Choice(OUTCOMES), help="Only what ended like this.")
+@option("--since", metavar="WHEN", help=f"Only from then on: {_WHEN}")
+@option("--until", metavar="WHEN", help="Only before then.")
+@option("--agent", metavar="NAME", help="Only what this agent did.")
+@option("--user", metavar="NAME", help="Only what was done for this user, or to what is kept for this user.")
+@option("--actor", metavar="NAME", help="Only what this human or program did.")
+@option("--op", metavar="NAME", help="Only this operation, such as save, append or forget.")
+@option("--record", metavar="NAME", help="Only this memory file (name or uid) or entry (key, uid or path).")
+@option("--outcome", type=click.Choice(OUTCOMES), help="Only what ended like this.")
 @_UP_TO
-@click.option(
+@option(
     "-n", "--max-count", "limit", type=click.IntRange(1, AUDITED_MAX), default=100, show_default=True,
     help="Maximum number of events.",
 )  # fmt: skip
@@ -78,8 +78,8 @@ def audit_command(**asked: Any) -> None:
 
 
 @command("stats", "memfiles stats --since 7d", "memfiles stats --since 24h --every hour --json")
-@click.option("--since", metavar="WHEN", default="30d", show_default=True, help=f"Activity from then on: {_WHEN}")
-@click.option("--every", type=click.Choice(EVERY), default="day", show_default=True, help="Length of a period.")
+@option("--since", metavar="WHEN", default="30d", show_default=True, help=f"Activity from then on: {_WHEN}")
+@option("--every", type=click.Choice(EVERY), default="day", show_default=True, help="Length of a period.")
 @_UP_TO
 def stats_command(**asked: Any) -> None:
     """Show how much the memory holds, and how it grew and was used.
@@ -183,12 +183,12 @@ def users_command() -> None:
 
 
 @command("list", "memfiles users list --json", "memfiles users list --order updated -n 20", of=users_command)
-@click.option(
+@option(
     "--order", type=click.Choice(("name", "updated", "share")), default="name", show_default=True,
     help="Order: by name, the last changed first, or the fullest budget first.",
 )  # fmt: skip
 @_UP_TO
-@click.option("-n", "--max-count", "limit", type=click.IntRange(min=1), help="Maximum number of users.  [default: all]")
+@option("-n", "--max-count", "limit", type=click.IntRange(min=1), help="Maximum number of users.  [default: all]")
 def list_command(**asked: Any) -> None:
     """List the users of whom something is kept.
 
@@ -251,10 +251,10 @@ def export_command(user: str, target: str, actor: str | None) -> None:
     of=users_command,
 )
 @click.argument("user")
-@click.option("--why", default="", metavar="TEXT", help="Reason; it stays when the user is forgotten.")
+@option("--why", default="", metavar="TEXT", help="Reason; it stays when the user is forgotten.")
 @opening.ACTOR
-@click.option("--dry-run", is_flag=True, help="Show what would be forgotten.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@option("--dry-run", is_flag=True, help="Show what would be forgotten.")
+@option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def forget_command(user: str, why: str, actor: str | None, dry_run: bool, yes: bool) -> None:
     """Forget a user for good.
 
@@ -283,13 +283,13 @@ def forget_command(user: str, why: str, actor: str | None, dry_run: bool, yes: b
 
 
 @command("ui", "memfiles ui", "memfiles ui -w support/workflow.yaml --read-only --level INTERNAL")
-@click.option(
+@option(
     "--port", type=click.IntRange(0, 65535), default=UI_PORT, show_default=True, help="Port on 127.0.0.1; 0 picks one."
 )
-@click.option("--read-only", is_flag=True, help="Refuse every action of the page.")
-@click.option("--level", help="Show and change nothing above this level.")
-@click.option("--actor", metavar="NAME", help="Who acts, recorded in histories and the audit.  [default: your login]")
-@click.option("--no-browser", is_flag=True, help="Only print the link.")
+@option("--read-only", is_flag=True, help="Refuse every action of the page.")
+@option("--level", help="Show and change nothing above this level.")
+@option("--actor", metavar="NAME", help="Who acts, recorded in histories and the audit.  [default: your login]")
+@option("--no-browser", is_flag=True, help="Only print the link.")
 def ui_command(port: int, read_only: bool, level: str | None, actor: str | None, no_browser: bool) -> None:
     """Open the inspector, a local web page on the live memory.
 

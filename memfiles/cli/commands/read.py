@@ -9,7 +9,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.opening import FILE_USER, listed, sizes_of, state_of, view
-from memfiles.cli.options import command
+from memfiles.cli.options import command, option
 from memfiles.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @command("ls", "memfiles ls --json")
-@click.option("--user", metavar="NAME", help="Also list the user's own files.")
+@option("--user", metavar="NAME", help="Also list the user's own files.")
 def ls_command(user: str | None) -> None:
     """List the memory files.
 
@@ -57,7 +57,7 @@ def read_command(name: str, user: str | None) -> None:
 
 @command("log", "memfiles log customer-notes -n 5")
 @click.argument("name")
-@click.option("-n", "--max-count", type=click.IntRange(min=1), help="Maximum number of changes.")
+@option("-n", "--max-count", type=click.IntRange(min=1), help="Maximum number of changes.")
 @FILE_USER
 def log_command(name: str, max_count: int | None, user: str | None) -> None:
     """List the changes of a memory file, newest first."""

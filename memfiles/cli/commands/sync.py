@@ -16,7 +16,7 @@ import click
 from memfiles.cli import opening, output
 from memfiles.cli.commands.write import expected_revision, given_text
 from memfiles.cli.failures import NoMirror, NotFound
-from memfiles.cli.options import command, current, group, usage_error
+from memfiles.cli.options import command, current, group, option, usage_error
 from memfiles.cli.output import ProgressCallback, progress
 from memfiles.errors import MirrorConflict, MirrorUnavailable
 from memfiles.memory import keeper_of, look, open_mirror_of
@@ -29,7 +29,7 @@ from memfiles.workflow.workflow import Workflow
 
 LISTED = 20  # more records are only counted; --json lists them all
 Transfer: TypeAlias = Callable[[Sync | NullSync, ProgressCallback | None], SyncReport]
-_TIMEOUT = click.option(
+_TIMEOUT = option(
     "--timeout", type=click.IntRange(min=0), default=60, show_default=True, metavar="SECONDS", help="How long to try."
 )
 
@@ -106,10 +106,8 @@ def conflicts_command(name: str | None) -> None:
     of=sync_command,
 )
 @click.argument("name")
-@click.option(
-    "--take", type=click.Choice(["record", "copy"]), help="Keep the record as it is, or take the copy's text."
-)
-@click.option("--text", help="Text to take instead; - reads stdin.")
+@option("--take", type=click.Choice(["record", "copy"]), help="Keep the record as it is, or take the copy's text.")
+@option("--text", help="Text to take instead; - reads stdin.")
 @expected_revision("Fail unless the record is at this revision.", least=1)
 @opening.as_person
 def resolve_command(name: str, text: str | None, **asked: Any) -> None:
@@ -146,7 +144,7 @@ def _use_of(conflict: Conflict) -> str:
 
 
 @command("rekey", "memfiles sync rekey", of=sync_command)
-@click.option("--accept-unsigned", is_flag=True, help="Also sign what is not signed although others are.")
+@option("--accept-unsigned", is_flag=True, help="Also sign what is not signed although others are.")
 def rekey_command(accept_unsigned: bool) -> None:
     """Sign, and encrypt if declared, every record in the mirror with the first key.
 
@@ -161,7 +159,7 @@ def rekey_command(accept_unsigned: bool) -> None:
 
 @command("open", "memfiles sync open copied-bucket --to .memory", of=sync_command)
 @click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Open it there, not in its place.")
+@option("--to", type=click.Path(file_okay=False, path_type=Path), help="Open it there, not in its place.")
 def open_command(directory: Path, to: Path | None) -> None:
     """Turn DIR, a copy of a signed or encrypted mirror, into a memory directory.
 

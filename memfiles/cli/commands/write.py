@@ -14,21 +14,21 @@ import click
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound, failure_of
 from memfiles.cli.opening import FILE_USER, as_person, view, writing
-from memfiles.cli.options import Decorated, command, options, usage_error
+from memfiles.cli.options import Decorated, command, option, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused, MirrorUnavailable
 
 if TYPE_CHECKING:
     from memfiles.records.file_changes import Receipt
     from memfiles.records.record import Actor, Record
 
-CALL_ID = click.option(
+CALL_ID = option(
     "--call-id", metavar="ID", help="Idempotency key: repeating the change with the same ID has no effect."
 )
 
 
 def expected_revision(help: str, *, least: int) -> Callable[[Decorated], Decorated]:
     """The option for the revision that a change must find, ``least`` or more."""
-    return click.option("--expected-revision", type=click.IntRange(min=least), metavar="REVISION", help=help)
+    return option("--expected-revision", type=click.IntRange(min=least), metavar="REVISION", help=help)
 
 
 checked_options = options(expected_revision("Fail unless the file is at this revision.", least=1), CALL_ID)
@@ -59,7 +59,7 @@ class TextCommand(click.Command):
 )
 @click.argument("name")
 @click.argument("text", required=False)
-@click.option("-n", "--line", is_flag=True, help="Add a newline to TEXT if it does not end with one.")
+@option("-n", "--line", is_flag=True, help="Add a newline to TEXT if it does not end with one.")
 @checked_options
 @FILE_USER
 @as_person
@@ -77,8 +77,8 @@ def append_command(name: str, text: str | None, line: bool, user: str | None, **
 
 @command("edit", 'memfiles edit customer-notes --old "Bob is on Free" --new "Bob is on Pro"')
 @click.argument("name")
-@click.option("--old", required=True, help="Text to replace, exactly as it is in the file.")
-@click.option("--new", required=True, help="Replacement; empty removes the text.")
+@option("--old", required=True, help="Text to replace, exactly as it is in the file.")
+@option("--new", required=True, help="Replacement; empty removes the text.")
 @checked_options
 @FILE_USER
 @as_person
@@ -90,7 +90,7 @@ def edit_command(name: str, old: str, new: str, user: str | None, **checked: Any
 
 @command("undo", "memfiles undo customer-notes --to 3")
 @click.argument("name")
-@click.option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
+@option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @checked_options
 @FILE_USER
 @as_person

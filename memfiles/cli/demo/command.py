@@ -26,7 +26,7 @@ from memfiles.cli.commands.deploy import SCHEMA, write_new
 from memfiles.cli.demo import support_desk
 from memfiles.cli.demo.support_desk import ADA, AMBIGUOUS, ANSWER, DELICATE, KNOWN, LOG, NOTES, REFUSED, SCRIPT, TASK
 from memfiles.cli.failures import AlreadyThere
-from memfiles.cli.options import command, current
+from memfiles.cli.options import command, current, option
 from memfiles.errors import MemfilesError
 from memfiles.records.graphemes import harmless
 from memfiles.tools.json_schemas import as_text, workflow_schema
@@ -45,7 +45,7 @@ LineKind = Literal["text", "call", "result", "error", "person"]
 
 
 @command("demo", "memfiles demo --dir demo")
-@click.option("--dir", "directory", type=click.Path(file_okay=False), help="Directory to work in and keep.")
+@option("--dir", "directory", type=click.Path(file_okay=False), help="Directory to work in and keep.")
 def demo_command(directory: str | None) -> None:
     """Show an agent with memory: tool calls, a crash, an undo, a lost disk.
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.entries import decisions
@@ -34,8 +34,7 @@ from memfiles.records.record import Stamp
 _NAMED = 5  # keys in an error
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """The result of applying or undoing a plan: the keys that are hidden now, and those that are visible again."""
 
     plan: str
@@ -47,8 +46,7 @@ class Applied:
         return {"plan": self.plan, "hidden": list(self.hidden), "shown": list(self.shown)}
 
 
-@dataclass(frozen=True, slots=True)
-class Consolidated:
+class Consolidated(Struct, frozen=True):
     """The keys that a save hid to stay within a budget, and the id of the plan by which it is undone, if any."""
 
     evicted: tuple[str, ...] = ()
@@ -62,8 +60,7 @@ class Consolidated:
         return Consolidated(*hidden, plan=self.plan or other.plan)
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
+class Application(Struct, frozen=True):
     """A plan with checked texts that is applied: by whom, when, and under which rules.
 
     ``saved`` are the uids of entries that the same commit saves: what they take over belongs to that change. Only

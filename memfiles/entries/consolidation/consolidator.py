@@ -15,11 +15,11 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.entries import decisions
@@ -244,8 +244,7 @@ class Consolidator:
         return self._db.entries(reported([row.path for row in self._db.rows([partition])], progress))
 
 
-@dataclass(frozen=True, slots=True)
-class _GuardedSummariser:
+class _GuardedSummariser(Struct, frozen=True):
     """A summariser that was given. What it does not sum up in time, in text that may be saved, the default does."""
 
     inner: Summariser

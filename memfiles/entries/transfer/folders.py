@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memfiles.entries.transfer.document import FILE_MAX_BYTES, Skipped, printed
 from memfiles.errors import InvalidArgument, RecordCorrupt
@@ -28,16 +29,14 @@ Wanted = Callable[[str, bool], bool]
 """Whether the file, or (True) the folder, at a path relative to the root is a part of the memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(Struct, frozen=True):
     """A file that was read: its path relative to the folder, with slashes, and its bytes."""
 
     path: str
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     descriptor: int
     path: str
     depth: int

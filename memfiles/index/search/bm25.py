@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from memfiles.index.text.tokenizer import Term, TokenizedText
 
@@ -23,8 +24,7 @@ KEY, CONTENT, TAGS, MOMENT = 2.0, 1.0, 1.5, 1.0  # weights of a word, by field
 LABEL = 0.7  # added for a word of the label, however common: about the weight of a word that half of the entries hold
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedTerm:
+class WeightedTerm(Struct, frozen=True):
     """A term, the number of visible entries that match it, and its weight."""
 
     term: Term

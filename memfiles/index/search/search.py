@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from math import fsum
 from typing import Literal
+
+from msgspec import Struct
 
 from memfiles.index.search import association, bm25, vectors
 from memfiles.index.search.bm25 import WeightedTerm
@@ -34,8 +35,7 @@ SNIPPED = 65_536  # characters of a content in which words are looked for
 MORE = "..."
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(Struct, frozen=True, dict=True):
     """An entry found: its row, its record and content at that time, its score and the legs that found it.
 
     ``terms`` are those of the question, ``ordinal`` is its place in the order of saving, and ``beside`` the row of the

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from typing import NamedTuple
 from unicodedata import normalize
+
+from msgspec import Struct
 
 from memfiles.index.text.languages import ENGLISH, SnowballStemmers, language_of
 from memfiles.index.text.moments import moments_in, words_of_day
@@ -96,8 +97,7 @@ FORMS: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(Struct, frozen=True, dict=True):
     """One thing that a question asks for: a word in all its forms, or a phrase of several words.
 
     ``forms`` are alternatives, each a tuple of folded words; ``stems`` are their stems. ``is_moment``: see ``moments``.
