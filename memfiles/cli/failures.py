@@ -13,7 +13,6 @@ asked for JSON gets ``{"error": {"code", "message", "transient"}}`` there.
 from __future__ import annotations
 
 import json
-import traceback
 from typing import Any
 
 import click
@@ -91,6 +90,8 @@ def report(error: BaseException, *, settings: Settings) -> int:
     failure = failure_of(error)
     color = color_of_environment() if settings.color is None else settings.color  # the command's context is gone
     if settings.debug and not isinstance(error, click.ClickException | click.Abort):
+        import traceback  # late: it brings Python's tokenizer
+
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if settings.json:
         shown: dict[str, Any] = {"code": failure.code, "message": failure.message, "transient": failure.transient}

@@ -198,9 +198,10 @@ def writing(name: str, user: str | None = None) -> Iterator[tuple[Memory, str]]:
 @contextmanager
 def reading_entries(who: As) -> Iterator[tuple[Memory, Session]]:
     """Open the entries to read only, and a session that sees them."""
-    from memfiles.memory import look  # late: some commands do without
+    with lean_imports():
+        from memfiles.memory import look  # late: some commands do without
 
-    quiet_log()
+        quiet_log()
     workflow, agent = _chosen(who)
     if workflow.memory.mirror is not None and not home_of(workflow.place).exists():
         output.note("nothing is restored here yet; `memfiles restore` fetches what the mirror holds")
@@ -235,9 +236,10 @@ def mirrored(workflow: Workflow) -> Iterator[Memory]:
 @contextmanager
 def restored(workflow: Workflow) -> Iterator[Memory]:
     """The restored memory, whose transfers end with the block; problems of the restore are reported."""
-    from memfiles.memory import open as open_memory  # late: some commands do without
+    with lean_imports():
+        from memfiles.memory import open as open_memory  # late: some commands do without
 
-    quiet_log()
+        quiet_log()
     where = workflow.memory.mirror.url if workflow.memory.mirror else workflow.place
     with waiting(f"restoring from {where} ..."), progress("Fetching") as shown:
         memory = open_memory(current().workflow, watch=False, progress=shown)

@@ -41,6 +41,8 @@ from memfiles.secrets.gate import Policy, Scanner, gate_labels, judge_change, ma
 MAX_TAG_BYTES = 64
 MAX_TTL_SECONDS = 10 * 365 * 86400
 DEFAULT_HYDRATE_BYTES = 256 * 1024
+DEFAULT_SHARE = 0.8  # of its budget, to which a consolidation brings a partition
+MAX_GONE = 1000  # entries in a list of those that are gone
 _LOOKED_AT_ONCE = 64  # drafts
 _LISTS = (list, tuple, NoneType)  # read the same twice
 DAILY = "daily"

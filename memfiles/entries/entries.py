@@ -8,27 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from memfiles.entries.callers import Caller, OperationSpan, check_caller
-from memfiles.entries.consolidation.application import Applied
-from memfiles.entries.consolidation.consolidator import DEFAULT_SHARE, Consolidator
-from memfiles.entries.consolidation.plan import Plan, Summariser
-from memfiles.entries.drafts import Deleted, Draft, EntryRules, Saved, drafts_of
+from memfiles.entries.drafts import DEFAULT_SHARE, MAX_GONE, Deleted, Draft, EntryRules, Saved, drafts_of
 from memfiles.entries.forget import Forgetter, Forgotten, Selector
-from memfiles.entries.hydration import recall as recalls
-from memfiles.entries.hydration.window import Explanation, Hydration
-from memfiles.entries.lazy import EntryFiles
-from memfiles.entries.log import MAX_GONE, EntryLog, Gone, LogReader, Tombstones
-from memfiles.entries.moves import relocate, renew
-from memfiles.entries.purge import Purged, Purger, end_run
+from memfiles.entries.lazy import EntryFiles, LateParts
 from memfiles.entries.questions import checked_filters
 from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, row_at
 from memfiles.entries.results import Found, Page, Results
-from memfiles.entries.transfer.exchange import Exchange, Exported, ExportFormat, Imported
-from memfiles.entries.transfer.formats import Format
-from memfiles.entries.users import Users
-from memfiles.entries.writer import EntryWriter
 from memfiles.index.database import Counted, counted
 from memfiles.index.index import index_of
 from memfiles.index.search.embedder import Embedder
@@ -38,12 +26,26 @@ from memfiles.storage.fork_safety import collector_paused
 from memfiles.storage.record_kinds import ENTRY_KIND
 from memfiles.storage.record_store import RecordStore
 
+if TYPE_CHECKING:  # these are loaded by the verbs that need them, as a command uses one of them
+    from memfiles.entries.consolidation.application import Applied
+    from memfiles.entries.consolidation.plan import Plan, Summariser
+    from memfiles.entries.hydration.recall import Recall
+    from memfiles.entries.hydration.window import Explanation, Hydration
+    from memfiles.entries.log import EntryLog, Gone, Tombstones
+    from memfiles.entries.purge import Purged
+    from memfiles.entries.transfer.exchange import Exported, ExportFormat, Imported
+    from memfiles.entries.transfer.formats import Format
+    from memfiles.entries.users import Users
+
 
 class Entries:
     """The entries of one open memory. Threads may share it; every operation takes the session that calls it first.
 
     A session reads entries at or below its level and writes at its level alone, as that is at the moment of the call.
     """
+
+    parts: LateParts  # made by the verbs that need them
+    _forgetter: Forgetter
 
     def __init__(
         self,
@@ -58,27 +60,23 @@ class Entries:
         now: Callable[[], str] = utc_now,
     ) -> None:
         """Nothing is opened before the first use. ``origin`` is the id of this directory, if it is mirrored."""
-        self.rules = rules
-        self._audit = audit
-        self._name = store.name
+        self.rules, self._audit, self._name = rules, audit, store.name
         self._index = index = index_of(store, lambda path, among: row_at(self.repository, path, among))
         self.repository = repository = EntryRepository(
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
         )
         self.files = EntryFiles(store, repository, index)
-        self._db = db = EntryDatabase(
-            store, repository, index, rules, now, lambda: self.users.begin(), lambda it: self._purger.erase(it)
-        )
-        self._reader = EntryReader(db, embedder=embedder)
-        self._forgetter = Forgetter(db)
-        self._purger = Purger(db, self._forgetter)
-        self._log = LogReader(db, audit=audit)
-        self._note_read = self._log.note_read if audit is not None and audit.reads else lambda *_: None
-        self._writer = EntryWriter(db)
-        self.consolidator = Consolidator(db, self._purger, summariser=summariser, audit=audit)
-        self._exchange = Exchange(db, self._writer, audit=audit)
-        self.users = Users(db, self._forgetter, audit=audit)
+        late = lambda: self.users.begin(), lambda it: self.parts.purger.erase(it)
+        self._db = db = EntryDatabase(store, repository, index, rules, now, *late)
+        self._forgetter, self._reader = Forgetter(db), EntryReader(db, embedder=embedder)
+        self.parts = LateParts(db, self._forgetter, summariser, audit)
+        self._note_read = self.parts.log.note_read if audit is not None and audit.reads else lambda *_: None
         subscribers.add(self._forgetter.heard, foreign_only=True)
+
+    @property
+    def users(self) -> Users:
+        """See ``Memory.users``."""
+        return self.parts.users
 
     def save(
         self,
@@ -146,27 +144,29 @@ class Entries:
         match. ``InvalidArgument`` for other values.
         """
         asked: dict[str, Any] = {"tags": tags, "category": category, "kind": kind, "prefix": prefix, "among": among}
-        filters = checked_filters(**asked, since=since, now=self._db.now())
-        chosen: dict[str, Any] = {"filters": filters, "associate": associate, "max_results": max_results}
+        chosen: dict[str, Any] = {"filters": checked_filters(**asked, since=since, now=self._db.now())}
+        chosen |= {"associate": associate, "max_results": max_results}
         with self._span("search", session):
             if budget_bytes is None:
                 results = self._reader.search(session, query, **chosen)
             else:
-                results = recalls.search_within(self._reader, session, query, budget_bytes=budget_bytes, **chosen)
+                within = self.parts.recalls.search_within
+                results = within(self._reader, session, query, budget_bytes=budget_bytes, **chosen)
         self._note_read("search", session, [each.found.key for each in results.matches])
         return results
 
     def recall(
         self, session: Caller, query: str, *, budget_bytes: int = RECALL_BYTES, include: Iterable[str] = ()
-    ) -> recalls.Recall:
+    ) -> Recall:
         """What memory holds about ``query``, for one turn: a block of at most ``budget_bytes``, and its entries.
 
         Pinned entries come first, then those of the keys in ``include``, then the answers, each with its neighbours:
         what was saved just before and after it in the same run and thread. The same state gives the same bytes.
         ``InvalidArgument``, ``StorageFailed``.
         """
+        asked: dict[str, Any] = {"budget_bytes": budget_bytes, "include": include}
         with self._span("recall", session):
-            found = recalls.recall(self._db, self._reader, session, query, budget_bytes=budget_bytes, include=include)
+            found: Recall = self.parts.recalls.recall(self._db, self._reader, session, query, **asked)
         self._note_read("recall", session, found.keys)
         return found
 
@@ -220,8 +220,8 @@ class Entries:
         ``outcome`` counts a success or a failure of the advice in the entry.
         """
         draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, outcome)
-        with self._span("update", session), self._purger.sweeping(session):
-            return self._writer.update(session, draft, expected_revision=expected_revision, call_id=call_id)
+        with self._span("update", session), self.parts.purger.sweeping(session):
+            return self.parts.writer.update(session, draft, expected_revision=expected_revision, call_id=call_id)
 
     def edit(
         self,
@@ -237,8 +237,8 @@ class Entries:
 
         Changes by others in between are kept. ``EntryNotFound``, ``EditNoMatch``; else errors as of ``save``.
         """
-        with self._span("update", session), self._purger.sweeping(session):
-            return self._writer.edit(session, key, old, new, expected_revision=expected_revision, call_id=call_id)
+        with self._span("update", session), self.parts.purger.sweeping(session):
+            return self.parts.writer.edit(session, key, old, new, expected_revision=expected_revision, call_id=call_id)
 
     def delete(
         self, session: Caller, key: str, *, expected_revision: int | None = None, call_id: str | None = None
@@ -247,27 +247,27 @@ class Entries:
 
         ``RevisionConflict`` if it is not at ``expected_revision``: nothing changed.
         """
-        with self._span("delete", session), self._purger.sweeping(session):
-            return self._writer.delete(session, key, expected_revision=expected_revision, call_id=call_id)
+        with self._span("delete", session), self.parts.purger.sweeping(session):
+            return self.parts.writer.delete(session, key, expected_revision=expected_revision, call_id=call_id)
 
     def delete_many(self, session: Caller, keys: Iterable[str]) -> Sequence[Deleted]:
         """Hide the entries of these keys at the session's level, in one commit; returns those that were there."""
-        with self._span("delete", session), self._purger.sweeping(session):
-            return self._writer.delete_many(session, keys)
+        with self._span("delete", session), self.parts.purger.sweeping(session):
+            return self.parts.writer.delete_many(session, keys)
 
     def relocate(self, session: Caller, moves: Mapping[str, str]) -> None:
         """Give entries at the session's level other keys, in one commit; ``RevisionConflict`` if one is taken."""
-        with self._span("relocate", session), self._purger.sweeping(session):
-            relocate(self._db, session, moves)
+        with self._span("relocate", session), self.parts.purger.sweeping(session):
+            self.parts.moves.relocate(self._db, session, moves)
 
     def renew(self, session: Caller, read: Sequence[tuple[Found, float]]) -> None:
         """Let entries that the session read, and other sessions do not see, live so many seconds from now."""
-        renew(self._db, session, read)
+        self.parts.moves.renew(self._db, session, read)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back the deleted, evicted or expired entry of ``key`` at the session's level. ``EntryNotFound``."""
         with self._span("restore", session):
-            return self._writer.restore(session, key, call_id=call_id)
+            return self.parts.writer.restore(session, key, call_id=call_id)
 
     def forget(
         self,
@@ -296,52 +296,53 @@ class Entries:
     def log(self, session: Caller, key: str) -> EntryLog:
         """The life of the entry that the session sees under ``key``, or that had it before; what it may know of it."""
         with self._span("log", session):
-            return self._log.log(session, key)
+            return self.parts.log.log(session, key)
 
     def diff(self, session: Caller, key: str, from_revision: int, to_revision: int) -> str:
         """A unified diff between two revisions of that entry, empty when equal; ``RevisionUnknown`` beyond its log."""
         with self._span("diff", session):
-            return self._log.diff(session, key, from_revision, to_revision)
+            return self.parts.log.diff(session, key, from_revision, to_revision)
 
     def undo(self, session: Caller, key: str, to_revision: int | None = None, *, call_id: str | None = None) -> Saved:
         """Go back to the content before its last change, or to that at ``to_revision``, as a new revision."""
-        with self._span("undo", session), self._purger.sweeping(session):
-            return self._writer.undo(session, key, to_revision=to_revision, call_id=call_id)
+        with self._span("undo", session), self.parts.purger.sweeping(session):
+            return self.parts.writer.undo(session, key, to_revision=to_revision, call_id=call_id)
 
     def deleted(self, session: Caller, *, limit: int = MAX_GONE) -> Gone:
         """The deleted, evicted and expired entries that the session may see, newest first; see ``restore``."""
         with self._span("deleted", session):
-            return self._log.deleted(session, limit=limit)
+            return self.parts.log.deleted(session, limit=limit)
 
     def tombstones(self, session: Caller, *, limit: int = MAX_GONE) -> Tombstones:
         """What is left of the forgotten entries that the session could see, newest first."""
         with self._span("tombstones", session):
-            return self._log.tombstones(session, limit=limit)
+            return self.parts.log.tombstones(session, limit=limit)
 
     def hydrate(self, session: Caller, *, budget_bytes: int | None = None) -> Hydration:
         """The system-prompt block with the entries that fit the budget; the same state gives the same bytes."""
         with self._span("hydrate", session):
-            block = recalls.hydrate(self._db, session, budget_bytes=budget_bytes)
+            block: Hydration = self.parts.recalls.hydrate(self._db, session, budget_bytes=budget_bytes)
         self._note_read("hydrate", session, block.keys)
         return block
 
     def explain(self, session: Caller, key: str, *, budget_bytes: int | None = None) -> Explanation:
         """Why ``hydrate`` shows the entry of ``key`` or not, in numbers."""
-        return recalls.explain(self._db, session, key, budget_bytes=budget_bytes)
+        shown: Explanation = self.parts.recalls.explain(self._db, session, key, budget_bytes=budget_bytes)
+        return shown
 
     def plan(self, session: Caller, *, share: float = DEFAULT_SHARE, progress: Progress | None = None) -> Plan:
         """A plan that brings the agent's entries at the session's level down to this share of their budget."""
-        return self.consolidator.plan(session, share=share, progress=progress)
+        return self.parts.consolidator.plan(session, share=share, progress=progress)
 
     def apply(self, session: Caller, plan: Plan) -> Applied:
         """Apply a plan as one change, which ``undo_plan`` takes back; ``RevisionConflict`` if it is out of date."""
-        with self._span("consolidate", session), self._purger.sweeping(session):
-            return self.consolidator.apply(session, plan)
+        with self._span("consolidate", session), self.parts.purger.sweeping(session):
+            return self.parts.consolidator.apply(session, plan)
 
     def undo_plan(self, session: Caller, plan_id: str) -> Applied:
         """Undo a plan; ``RevisionConflict`` if an entry that it changed has changed since."""
         with self._span("consolidate", session):
-            return self.consolidator.undo(session, plan_id)
+            return self.parts.consolidator.undo(session, plan_id)
 
     def export(
         self,
@@ -353,12 +354,11 @@ class Entries:
     ) -> Exported:
         """Write the entries that the session may see to ``target``: a folder for ``markdown``, else a file.
 
-        A ``zip`` holds the files of ``markdown``.
-
-        Files of the same names are replaced, others are left alone; the report names the files of an earlier export
-        whose entries are gone. ``progress(done, total)``: as for all verbs. ``InvalidArgument``, ``StorageFailed``.
+        A ``zip`` holds the files of ``markdown``. Files of the same names are replaced, others are left alone; the
+        report names the files of an earlier export whose entries are gone. ``progress(done, total)``: as for all verbs.
+        ``InvalidArgument``, ``StorageFailed``.
         """
-        return self._exchange.export(session, target, format=format, progress=progress)
+        return self.parts.exchange.export(session, target, format=format, progress=progress)
 
     def import_(
         self,
@@ -378,20 +378,20 @@ class Entries:
         """
         with self._span("import", session):
             given: dict[str, Any] = {"format": format, "dry_run": dry_run, "take_over": take_over}
-            return self._exchange.import_(session, source, **given, progress=progress)
+            return self.parts.exchange.import_(session, source, **given, progress=progress)
 
     def end_run(self, session: Caller, *, levels: Iterable[str] | None = None) -> int:
         """Remove the entries of the session's run alone, at its level or at those given; returns their number."""
         check_caller(session, may_be_closed=True)
-        return end_run(self._db, session, levels=[session.level] if levels is None else levels)
+        return self.parts.purger.end_run(session, levels=[session.level] if levels is None else levels)
 
     def purge(self, *, dry_run: bool = False, progress: Progress | None = None) -> Purged:
         """See ``Memory.purge``."""
-        return self._purger.purge(dry_run=dry_run, progress=progress)
+        return self.parts.purger.purge(dry_run=dry_run, progress=progress)
 
     def sweep(self) -> None:
         """Erase a portion of what ``purge`` would; a failure is only logged."""
-        self._purger.sweep(at_once=True)
+        self.parts.purger.sweep(at_once=True)
 
     def counts(self) -> Sequence[Counted]:
         """The number of entries in each partition, for the operator of the directory."""
@@ -403,11 +403,11 @@ class Entries:
         self._index.close()
 
     def _saved(self, session: Caller, drafts: Sequence[Draft], **expected: Any) -> Sequence[Saved]:
-        saved = self._writer.save(session, drafts, **expected)
+        saved = self.parts.writer.save(session, drafts, **expected)
         if any(each.plan for each in saved):
-            self._purger.thin_out(session)
-        if self._db.now() >= self._purger.looks_at:
-            self._purger.sweep()
+            self.parts.purger.thin_out(session)
+        if self._db.now() >= self.parts.purger.looks_at:
+            self.parts.purger.sweep()
         return saved
 
     def _span(self, op: str, session: Caller) -> OperationSpan:

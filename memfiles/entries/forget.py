@@ -47,7 +47,6 @@ from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage.events import Progress, RecordChanged
 from memfiles.storage.store import kept_with
-from memfiles.sync import ledger
 
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run is nobody's business
 _log = logging.getLogger("memfiles")
@@ -370,6 +369,8 @@ class Forgetter:
         self.release(paths)
         ids = {id for record in changed if isinstance(record, Mark) for id in record.left}
         marks = (mark for path in self._paths_of(ids) if not is_id_path(path) and (mark := self._db.mark(path)))
+        from memfiles.sync import ledger  # late: only who forgets needs it
+
         ledger.scrub(kept_with(self._db.store), {record.path: record.revision for record in (*marks, *changed)})
         self._db.index.change(lambda connection: strike_forgets(connection, [*paths, *noted]))
 

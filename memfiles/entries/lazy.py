@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
@@ -27,14 +30,26 @@ from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     from memfiles.entries.budgets import Budget
+    from memfiles.entries.consolidation.consolidator import Consolidator
     from memfiles.entries.consolidation.plan import Summariser
     from memfiles.entries.drafts import Category, EntryRules, Retention
     from memfiles.entries.entries import Entries
-    from memfiles.entries.reader import EntryRepository
+    from memfiles.entries.forget import Forgetter
+    from memfiles.entries.log import LogReader
+    from memfiles.entries.purge import Purger
+    from memfiles.entries.reader import EntryDatabase, EntryRepository
+    from memfiles.entries.transfer.exchange import Exchange
+    from memfiles.entries.users import Users
+    from memfiles.entries.writer import EntryWriter
     from memfiles.index.index import Index
     from memfiles.index.search.embedder import Embedder
     from memfiles.sync.replica import Replica
 
+SWEPT = ".state/swept"
+"""An empty file: when it was changed, the entries were swept last."""
+
+_PAUSES = 24  # as of ``purge``
+_LONGEST_PAUSE_SECONDS = 3600.0
 _log = logging.getLogger("memfiles")
 
 
@@ -52,6 +67,9 @@ class LazyEntries:
         self.may_change = may_change
         self.are_declared = workflow.memory.entries is not None
         self.are_needed = self.are_declared or workflow.shared_files != workflow.memory.files
+        self._swept = workflow.place / SWEPT if isinstance(workflow.place, Path) else None
+        kept = workflow.memory.retention
+        self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, kept.expired / _PAUSES, kept.deleted / _PAUSES)
         self._assemble = assemble
         self._on_open: list[Callable[[Entries], object]] = []
         self._entries: Entries | None = None
@@ -72,14 +90,29 @@ class LazyEntries:
             return self._entries
 
     def sweep(self) -> None:
-        """Erase some of what was kept long enough, if the entries were used."""
+        """Erase some of what was kept long enough, if the entries were opened or nobody has done it for a while."""
+        if self._entries is None and self.are_needed and self._is_due():
+            self.opened()
         if self._entries is not None:
             self._entries.sweep()
+            with suppress(OSError):
+                if self._swept is not None:
+                    self._swept.touch(0o600)
+
+    def _is_due(self) -> bool:
+        """Whether the last sweep by any process is too long ago; each takes some milliseconds."""
+        if self._swept is None:
+            return True
+        try:
+            age = time.time() - self._swept.stat().st_mtime
+        except OSError:
+            return True
+        return not 0 <= age < self._pause_seconds
 
     def end_runs(self) -> None:
         """Let the ends of all runs that come now take no longer together than that of one."""
-        if self._entries is not None:
-            self._entries.consolidator.end_runs()
+        if self._entries is not None and self.may_change:
+            self._entries.parts.consolidator.end_runs()
 
     def close(self) -> None:
         """Close the entries if they were used. May be called again."""
@@ -191,6 +224,71 @@ def _declared_embedder(spec: EntriesSpec) -> Embedder | None:
     except ExtraMissing as error:
         _log.warning("searches of entries use words alone: %s", error)
         return None
+
+
+class LateParts:
+    """The parts of open entries that a command seldom needs, each loaded and made at its first use."""
+
+    def __init__(
+        self, db: EntryDatabase, forgetter: Forgetter, summariser: Summariser | None, audit: AuditLog | None
+    ) -> None:
+        self._db, self._forgetter, self._summariser, self._audit = db, forgetter, summariser, audit
+
+    @cached_property
+    def purger(self) -> Purger:
+        """Erases what was kept long enough."""
+        from memfiles.entries.purge import Purger
+
+        return Purger(self._db, self._forgetter)
+
+    @cached_property
+    def log(self) -> LogReader:
+        """Reads the lives of entries."""
+        from memfiles.entries.log import LogReader
+
+        return LogReader(self._db, audit=self._audit)
+
+    @cached_property
+    def writer(self) -> EntryWriter:
+        """Saves, updates, deletes and restores."""
+        from memfiles.entries.writer import EntryWriter
+
+        return EntryWriter(self._db)
+
+    @cached_property
+    def consolidator(self) -> Consolidator:
+        """Plans, applies and undoes consolidations."""
+        from memfiles.entries.consolidation.consolidator import Consolidator
+
+        return Consolidator(self._db, self.purger, summariser=self._summariser, audit=self._audit)
+
+    @cached_property
+    def exchange(self) -> Exchange:
+        """Exports and imports."""
+        from memfiles.entries.transfer.exchange import Exchange
+
+        return Exchange(self._db, self.writer, audit=self._audit)
+
+    @property
+    def moves(self) -> ModuleType:
+        """Gives entries other keys and other lifetimes."""
+        from memfiles.entries import moves
+
+        return moves
+
+    @property
+    def recalls(self) -> ModuleType:
+        """Makes blocks for prompts."""
+        from memfiles.entries.hydration import recall
+
+        return recall
+
+    @cached_property
+    def users(self) -> Users:
+        """The people whom the agents work for."""
+        from memfiles.entries.users import Users
+
+        return Users(self._db, self._forgetter, audit=self._audit)
 
 
 class EntryFiles:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, View, is_seen, own_level, view_of
 from memfiles.entries.decisions import Decided, Expiry
-from memfiles.entries.drafts import Draft
+from memfiles.entries.drafts import MAX_GONE, Draft
 from memfiles.entries.reader import EntryDatabase, erased_among, shown_at
 from memfiles.entries.results import Found, found_in
 from memfiles.errors import EntryNotFound, MemfilesError, ReadOnly, RevisionUnknown
@@ -31,7 +31,6 @@ from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import NOBODY, Actor, Change, Stamp
 from memfiles.storage.events import AuditLog
 
-MAX_GONE = 1000
 _OF_PLANS = {"merge": "merge", "fold": "fold", "evict": "evict", "undo": "undo_plan"}
 _EXPIRED = "expired "
 Places = Mapping[str, Scope]

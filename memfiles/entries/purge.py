@@ -115,6 +115,28 @@ class Purger(Struct):
         with self._logging():
             self._finish(done, due)
 
+    def end_run(self, caller: Caller, *, levels: Iterable[str]) -> int:
+        """Remove the entries of the caller's run alone at these levels; returns how many there were.
+
+        Marks come first, so that no journal brings them back; then the files are removed.
+        """
+        db = self.db
+        partitions = [own_level(caller, level)["run"] for level in levels] if caller.provenance.run else []
+        if not partitions:
+            return 0
+        db.index.catch_up()
+        paths = [row.path for row in db.rows(partitions)]
+        stamp = Stamp(db.now(), caller.actor(None))
+
+        def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
+            found = (record for record in records.values() if isinstance(record, Entry))
+            return None, [erased(entry, stamp.at, by=stamp.by) for entry in found]
+
+        for start in range(0, len(paths), _AT_ONCE):
+            db.repository.change(portion := paths[start : start + _AT_ONCE], decide)
+            db.repository.remove(portion, lambda record: isinstance(record, Mark))
+        return len(paths)
+
     def thin_out(self, caller: Caller, level: str | None = None) -> None:
         """Erase the oldest hidden entries that the caller may change if there are too many; only logs a failure."""
         with self._logging():
@@ -212,28 +234,6 @@ class Purger(Struct):
         if home is None:
             return ()
         return drop_months(home, now=self.db.now(), after_seconds=kept, dry_run=dry_run)
-
-
-def end_run(db: EntryDatabase, caller: Caller, *, levels: Iterable[str]) -> int:
-    """Remove the entries of the caller's run alone at these levels; returns how many there were.
-
-    Marks come first, so that no journal brings them back; then the files are removed.
-    """
-    partitions = [own_level(caller, level)["run"] for level in levels] if caller.provenance.run else []
-    if not partitions:
-        return 0
-    db.index.catch_up()
-    paths = [row.path for row in db.rows(partitions)]
-    stamp = Stamp(db.now(), caller.actor(None))
-
-    def decide(records: RecordsByPath) -> tuple[None, list[EntryRecord]]:
-        found = (record for record in records.values() if isinstance(record, Entry))
-        return None, [erased(entry, stamp.at, by=stamp.by) for entry in found]
-
-    for start in range(0, len(paths), _AT_ONCE):
-        db.repository.change(portion := paths[start : start + _AT_ONCE], decide)
-        db.repository.remove(portion, lambda record: isinstance(record, Mark))
-    return len(paths)
 
 
 def _leads_to(record: EntryRecord | None, path: str) -> TypeGuard[Mark]:

@@ -23,12 +23,9 @@ from msgspec.structs import asdict
 
 from memfiles.entries.budgets import Budget
 from memfiles.entries.decisions import RecordsByPath
+from memfiles.entries.drafts import MAX_GONE
 from memfiles.entries.forget import Forgetter, Forgotten
-from memfiles.entries.log import MAX_GONE
 from memfiles.entries.reader import EntryDatabase, EntryRepository, entry_at
-from memfiles.entries.transfer import formats
-from memfiles.entries.transfer.archives import packed
-from memfiles.entries.transfer.exchange import document_of, write_file
 from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
 from memfiles.index import database
 from memfiles.records.entry import Entry
@@ -203,6 +200,9 @@ class Users:
         an archive of these files. ``progress(done, total)`` is called for each entry. ``StorageFailed`` if it cannot
         be written.
         """
+        from memfiles.entries.transfer.archives import packed  # late, as in ``_exported``
+        from memfiles.entries.transfer.exchange import write_file
+
         check_label(actor, what="actor")
         owned = self._entries_of(user, self.epoch_of(check_user(user)), progress)
         entries = [entry for entry in owned if self._db.is_live(entry)]
@@ -333,6 +333,9 @@ def _exported(held: Sequence[Entry]) -> bytes:
     """The content of a file of an export."""
     if held[0].agent == FILES:
         return held[0].text.content_bytes
+    from memfiles.entries.transfer import formats  # late: every memory with entries has users, and few export them
+    from memfiles.entries.transfer.exchange import document_of
+
     documents = map(document_of, sorted(held, key=attrgetter("key")))
     return b"".join(formats.render_line(document) for document in documents)
 

@@ -16,8 +16,6 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
@@ -299,6 +297,8 @@ class IndexFolder:
                 return
             except OSError as error:
                 _log.warning("the index is kept in a temporary folder, as %s cannot be used: %s", cache, error)
+        from tempfile import mkdtemp  # late: only a store without files needs it
+
         self.path = Path(mkdtemp(prefix="memfiles-"))
         self._end = weakref.finalize(self, _remove_own, self.path, self._process)
 
@@ -311,7 +311,13 @@ class IndexFolder:
 
 def _remove_own(path: Path, process: int) -> None:
     if os.getpid() == process:
-        rmtree(path, ignore_errors=True)
+        _remove(path)
+
+
+def _remove(folder: Path) -> None:
+    from shutil import rmtree  # late, as above
+
+    rmtree(folder, ignore_errors=True)
 
 
 def _locked_folder(cache: Path, id: str) -> tuple[Path, Descriptor]:
@@ -321,7 +327,7 @@ def _locked_folder(cache: Path, id: str) -> tuple[Path, Descriptor]:
         if _STORE_ID.fullmatch(other.name) and other.name != id:
             for each in other.iterdir():
                 if _lock_of(each) is not None:
-                    rmtree(each, ignore_errors=True)
+                    _remove(each)
             with suppress(OSError):
                 other.rmdir()
     for number in range(_FOLDERS_MAX):

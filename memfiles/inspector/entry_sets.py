@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from memfiles.entries.log import MAX_GONE
+from memfiles.entries.drafts import MAX_GONE
 from memfiles.errors import InvalidArgument
 from memfiles.inspector.view import PAGE_ROWS, PageView, Route
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct
@@ -16,7 +17,7 @@ from msgspec.json import decode as from_json
 from msgspec.structs import asdict, replace
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
-from memfiles.records import to_json
+from memfiles.records import late_pattern, to_json
 from memfiles.records.entry import (
     FORGOTTEN_KEPT,
     GENERAL,
@@ -116,15 +117,13 @@ class _OnDisk(Struct, frozen=True):
 
 
 _FACETS = tuple(name for name in Entry.__struct_fields__ if name not in ("text", "given_id"))
-_ENTRY = Decoder(_OnDisk)
-_MARK = Decoder(Mark)
 _MARKS = frozenset(get_args(MarkType))
 _OF_MARK = (
     "format type uid agent user level id key left revision at by why run forgotten origins cleared of_run moved".split()
 )
 _NEEDED = frozenset({"agent", "level", "by"})
 _MOVED = "moved to "  # in format 1: the cause of an entry that was hidden at its old path
-_TYPE = re.compile(rb'\A\s*\{\s*"format"\s*:\s*"[^"\\]*"\s*,\s*"type"\s*:\s*"(entry|tombstone|location|vacated)"')
+_TYPE = late_pattern(rb'\A\s*\{\s*"format"\s*:\s*"[^"\\]*"\s*,\s*"type"\s*:\s*"(entry|tombstone|location|vacated)"')
 
 
 def encode_entry(entry: EntryRecord) -> bytes:
@@ -212,12 +211,23 @@ def read_entry(data: bytes, *, of: str = "") -> EntryRecord:
     """Any entry or mark in ``data``, checked on its own; ``of`` is the path that ``RecordCorrupt`` names."""
     try:
         if _type_of(data) in _MARKS:
-            return _checked(_MARK.decode(data))
-        return _as_entry(_ENTRY.decode(data))
+            return _checked(_mark_decoder().decode(data))
+        return _as_entry(_entry_decoder().decode(data))
     except InvalidArgument as error:
         raise RecordCorrupt(f"record {of}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
+
+
+@cache
+def _entry_decoder() -> Decoder[_OnDisk]:
+    """Made late, as that takes a millisecond and many commands read no entry."""
+    return Decoder(_OnDisk)
+
+
+@cache
+def _mark_decoder() -> Decoder[Mark]:
+    return Decoder(Mark)
 
 
 def _is_canonical(data: bytes) -> bool:

@@ -145,4 +145,6 @@ def _beyond_latin(text: str) -> float:
 
 def harmless(text: str) -> str:
     """The text with every character that could control a terminal, or that nobody would see, shown as its escape."""
+    if text.isascii() and text.isprintable():
+        return text
     return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -8,7 +8,6 @@ Events come ordered by ``at``: processes that share a log keep lines for up to a
 from __future__ import annotations
 
 import os
-import re
 import stat
 from bisect import insort
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -31,7 +30,7 @@ from memfiles.storage.events import AuditEvent
 from memfiles.storage.home import AUDIT, MemoryHome, home_of
 
 NAMED_MAX = 20  # damaged places that are named; more are only counted
-_AT = re.compile(TIMESTAMP_PATTERN[1:-1])
+_AT = late_pattern(TIMESTAMP_PATTERN[1:-1])
 _WINDOW, _WINDOW_MAX = 1024, 4096  # lines among which a late one finds its place, at least and at most
 _LATEST = timedelta(seconds=3)  # that a line comes, counted from its second, unless a process was stopped
 _EVENT = Decoder(AuditEvent)

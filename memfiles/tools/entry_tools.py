@@ -84,7 +84,7 @@ class EntryAccess(Struct, frozen=True):
                 run = session.provenance.run
                 _log.warning("entries of run %s were not removed and will expire: %s", run, error)
         if session.consolidates:
-            self.entries.consolidator.close_run(session, levels=over)
+            self.entries.parts.consolidator.close_run(session, levels=over)
 
     def sees(self, caller: Caller, change: RecordChanged) -> bool:
         """Whether the change is of an entry that the session sees, shadowed or not: one that is erased was hidden."""

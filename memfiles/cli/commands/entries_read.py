@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
@@ -12,12 +12,15 @@ from memfiles.cli import output
 from memfiles.cli.commands.read import author
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
 from memfiles.cli.options import command, group, option
-from memfiles.entries.log import MAX_GONE, EntryChange
+from memfiles.entries.drafts import MAX_GONE
 from memfiles.entries.questions import ORDERS
-from memfiles.entries.results import Found
 from memfiles.errors import EntryNotFound
 from memfiles.records.entry import KINDS, RECALL_BYTES
 from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, LEAST_SEARCH_BYTES, MAX_PAGE, MAX_RESULTS
+
+if TYPE_CHECKING:
+    from memfiles.entries.log import EntryChange
+    from memfiles.entries.results import Found
 
 _SNIPPET_WIDTH = 60
 

@@ -38,7 +38,7 @@ from memfiles.entries.consolidation.plan import (
 )
 from memfiles.entries.consolidation.planner import Limits, Member, Planning, plan_consolidation
 from memfiles.entries.decisions import RecordsByPath
-from memfiles.entries.drafts import Draft, EntryRules
+from memfiles.entries.drafts import DEFAULT_SHARE, Draft, EntryRules
 from memfiles.entries.purge import Purger
 from memfiles.entries.reader import EntryDatabase, summary_of
 from memfiles.errors import EntryNotFound, InvalidArgument, MemfilesError, RevisionConflict
@@ -58,7 +58,6 @@ CLOSE_SUMMARY_SECONDS = 10.0  # of these, how long it waits for summaries
 _MOST_GROUPS, _MOST_ALIKE = 256, 2048  # groups, and entries in all of them, that the end of a run looks at
 _ATTEMPTS = 3  # at the end of a run, if others change its entries meanwhile
 _log = logging.getLogger("memfiles")
-DEFAULT_SHARE = 0.8
 """The share of the budget that a plan comes down to, so that the next saves need not evict."""
 
 
