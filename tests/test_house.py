@@ -29,9 +29,7 @@ BUILT = {"build", "dist", "PKG-INFO"}  # a packager leaves these, and an sdist a
 NAMES_MAX = 18  # in memfiles/
 TEST_FILES_MAX = 10  # directly in tests/
 MODULES_MAX = 191  # 185 up to the homes of a memory, and four for what a search reads in a text and its weights
-LINES_MAX = (
-    43_650  # 39,150 up to speed; 1,650 for any store; 300 for what pydantic read; 800 for recall; 250 for commands
-)
+LINES_MAX = 43_650  # 39,150 up to speed; 1,650 for any store; 300 for what pydantic read; 800 recall; 250 commands
 LATER = {"memfiles/storage/postgres": (9, 2600), "memfiles/inspector": (12, 3200)}  # rooms built since: modules, lines
 LONGEST = 420
 SHORT, SHORT_MAX = 40, 14  # modules of fewer lines than this, and how many of them there may be
