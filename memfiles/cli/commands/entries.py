@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
@@ -14,16 +14,18 @@ from memfiles.cli.commands.entries_read import entries_command
 from memfiles.cli.commands.write import CALL_ID, TextCommand, expected_revision, fail_until_pushed, given_text
 from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, load_workflow, mirrored, reading_entries
 from memfiles.cli.options import command, current, option, options, usage_error
-from memfiles.entries.consolidation.plan import Plan, Step
-from memfiles.entries.drafts import Saved
-from memfiles.entries.forget import Forgotten
-from memfiles.entries.purge import Purged
 from memfiles.errors import EntryNotFound
 from memfiles.memory import Memory, look
 from memfiles.records.entry import DEFAULT_CONFIDENCE, KINDS
 from memfiles.records.keys import ENTRIES
 from memfiles.sync.status import pending_records
 from memfiles.workflow.fields import seconds_in
+
+if TYPE_CHECKING:
+    from memfiles.entries.consolidation.plan import Plan, Step
+    from memfiles.entries.drafts import Saved
+    from memfiles.entries.forget import Forgotten
+    from memfiles.entries.purge import Purged
 
 SHOWN = 20  # keys that a message lists
 ORIGINS = ("agent", "user", "session", "run", "channel", "thread", "call", "source")
