@@ -198,10 +198,9 @@ def writing(name: str, user: str | None = None) -> Iterator[tuple[Memory, str]]:
 @contextmanager
 def reading_entries(who: As) -> Iterator[tuple[Memory, Session]]:
     """Open the entries to read only, and a session that sees them."""
+    quiet_log()
     with lean_imports():
         from memfiles.memory import look  # late: some commands do without
-
-        quiet_log()
     workflow, agent = _chosen(who)
     if workflow.memory.mirror is not None and not home_of(workflow.place).exists():
         output.note("nothing is restored here yet; `memfiles restore` fetches what the mirror holds")
@@ -236,10 +235,9 @@ def mirrored(workflow: Workflow) -> Iterator[Memory]:
 @contextmanager
 def restored(workflow: Workflow) -> Iterator[Memory]:
     """The restored memory, whose transfers end with the block; problems of the restore are reported."""
+    quiet_log()
     with lean_imports():
         from memfiles.memory import open as open_memory  # late: some commands do without
-
-        quiet_log()
     where = workflow.memory.mirror.url if workflow.memory.mirror else workflow.place
     with waiting(f"restoring from {where} ..."), progress("Fetching") as shown:
         memory = open_memory(current().workflow, watch=False, progress=shown)
@@ -346,8 +344,8 @@ def state_of(report: FileReport) -> str:
 
 def quiet_log() -> None:
     """Keep the library's log off stderr without --debug: the command line reports errors itself, once."""
-    import logging  # late: who only reads does without
-
+    with lean_imports():
+        import logging  # late: who only reads does without
     if not current().debug:
         logging.getLogger("memfiles").addHandler(logging.NullHandler())
 
