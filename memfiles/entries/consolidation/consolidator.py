@@ -22,7 +22,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memfiles.entries import decisions
 from memfiles.entries.budgets import FolderTotals, Tally, excess
 from memfiles.entries.callers import Caller, Partition, check_caller, check_changes, home_scope, own_level
 from memfiles.entries.consolidation.application import Application, Applied, is_of, undone
@@ -193,7 +192,10 @@ class Consolidator:
         left = [mark for mark in marks if mark is not None and (mark.folder, mark.level) in places]
         changed: list[EntryRecord] = [*found, *left]
         if erased := [at for each in changed if (at := self._db.erased_at(each)) is not None]:
-            raise decisions.was_erased(plan_id, max(erased))
+            raise EntryNotFound(
+                f"plan {plan_id[:40]!r} cannot be taken back as a whole: the content of an entry that it changed was "
+                f"erased on {max(erased)[:10]}, as it was kept long enough"
+            )
         if not found:
             raise EntryNotFound(f"no change of plan {plan_id[:40]!r} is left at this session's level")
         self._undone |= {(entry.folder, entry.level) for entry in found}
