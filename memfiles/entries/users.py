@@ -151,11 +151,10 @@ class Users:
         readable = None if level is None else self._db.rules.levels.readable(session=level)
         self._db.refresh()
         found: dict[str, list[database.UserTally]] = defaultdict(list)
-        for tally in self._db.index.ask(database.user_tallies):
+        hashed = "" if user is None else user_hash(check_user(user))
+        for tally in self._db.index.ask(partial(database.user_tallies, user=user or "", hashed=hashed)):
             if readable is None or tally.level in readable:
                 found[user_hash(tally.user) or tally.scope.rpartition("/")[2]].append(tally)
-        if user is not None:
-            found = {it: held for it, held in found.items() if it == user_hash(check_user(user))}
         if order == "name":
             return sorted(self._summaries(found.values()), key=attrgetter("user"))[skip:end]
         latest = sorted(found.values(), key=lambda held: max(it.updated_at for it in held), reverse=True)

@@ -186,20 +186,23 @@ class UserTally(NamedTuple):
     updated_at: str
 
 
-def user_tallies(connection: sqlite3.Connection) -> list[UserTally]:
-    """What there is of each user, for whoever administers a directory, never for a session."""
+def user_tallies(connection: sqlite3.Connection, *, user: str = "", hashed: str = "") -> list[UserTally]:
+    """What there is of each user, or of one, for whoever administers a directory, never for a session."""
     own = "entry INDEXED BY entry_by_time WHERE part = part.id AND kept IN (0, 1) AND state = 'live'"
     statement = f"""
         SELECT (SELECT path FROM {own} LIMIT 1) AS path, scope, level, '', sum(count), sum(size),
             (SELECT max(updated_at) FROM {own})
-        FROM part JOIN total ON total.part = part.id WHERE instr(scope, '/{USERS}/') AND state = 'live'
+        FROM part JOIN total ON total.part = part.id WHERE instr(scope, :users) AND state = 'live'
         GROUP BY part.id HAVING path NOT NULL
         UNION ALL
         SELECT max(path), scope, level, json_extract(provenance, '$.user') AS user, count(*), sum(size), max(updated_at)
-        FROM entry JOIN part ON part.id = entry.part
-        WHERE epoch = '' AND json_extract(provenance, '$.user') <> '' AND state = 'live' GROUP BY part.id, user
+        FROM entry NOT INDEXED CROSS JOIN part ON part.id = entry.part  -- as stored: a third of the time
+        WHERE epoch = '' AND instr(provenance, '"user"') AND state = 'live' AND json_extract(provenance, '$.user') <> ''
+            AND :user IN ('', json_extract(provenance, '$.user'))
+        GROUP BY part.id, 4
     """
-    return [UserTally(*row) for row in connection.execute(statement)]
+    rows = connection.execute(statement, {"users": f"/{USERS}/{hashed}", "user": user})
+    return [UserTally(*row) for row in rows]
 
 
 def user_tombstones(connection: sqlite3.Connection, *, owner: str, limit: int) -> list[str]:
