@@ -115,7 +115,24 @@ class _Offered(click.types.StringParamType):
 
 def group(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Group]:
     """The same for a group of commands."""
-    return cast("Callable[[Callable[..., Any]], click.Group]", command(name, *examples, cls=click.Group))
+    return cast("Callable[[Callable[..., Any]], click.Group]", command(name, *examples, cls=CommandGroup))
+
+
+class CommandGroup(click.Group):
+    """A group that answers an unknown command with the nearest one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that ``args`` start with; the error for a misspelt one suggests the nearest."""
+        name, known = args[0], self.list_commands(ctx)
+        if not ctx.resilient_parsing and not name.startswith("-") and name not in known:
+            import difflib  # only a typing mistake pays for it
+
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise click.UsageError(f"unknown command {name!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 def _set(context: click.Context, given: click.Parameter, value: str | bool | None) -> None:

@@ -17,7 +17,7 @@ import click
 
 import memfiles
 from memfiles.cli import lean_imports
-from memfiles.cli.options import SHARED_OPTIONS, Settings, option
+from memfiles.cli.options import SHARED_OPTIONS, CommandGroup, Settings, option
 
 PROGRAM = "memfiles"
 
@@ -78,7 +78,7 @@ Data goes to stdout, everything else to stderr. Exit codes: 0 ok, 1 error, 2 usa
 5 over a cap or budget, 6 denied, 7 mirror unavailable."""
 
 
-class CommandLine(click.Group):
+class CommandLine(CommandGroup):
     """A group that loads commands from ``COMMANDS`` and reports every error in one way.
 
     It inherits because click has no other way to load commands late or to handle errors.
@@ -100,15 +100,6 @@ class CommandLine(click.Group):
                 command: click.Command = getattr(module, f"{cmd_name}_command")
                 return command
         return None
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that ``args`` start with; the error for a misspelt one suggests the nearest."""
-        name = args[0]
-        if not ctx.resilient_parsing and not name.startswith("-") and name not in self.list_commands(ctx):
-            raise click.UsageError(f"unknown command {name!r}{_nearest(name, self.list_commands(ctx))}", ctx)
-        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """The commands that begin like this, without loading their modules; or the options."""
@@ -163,13 +154,6 @@ def _help_width() -> int:
         except OSError:  # stdout is not a terminal
             columns = "80"
     return max(50, min(int(columns), 80) - 2)
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    import difflib  # only a typing mistake pays for it
-
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:

@@ -125,6 +125,7 @@ def test_the_status_is_shown_again_when_it_changes(busy: Path) -> None:
 
     assert ([], ["small"]) == tuple([it["name"] for it in shown["attention"]] for shown in (first, second))
     assert [1, 2] == [shown["files"][1]["revision"] for shown in (first, second)]
+    assert {"mirror": None, "pending": 0} == {name: second["mirror"][name] for name in ("mirror", "pending")}
 
 
 def test_users_who_were_forgotten_are_proved_by_their_names(busy: Path) -> None:

@@ -72,12 +72,13 @@ def test_no_command() -> None:
     assert "Memory files:" in shown.err
 
 
-def test_a_mistyped_command() -> None:
-    """An unknown command is answered with the nearest one."""
-    shown = run("reed", "notes")
+@pytest.mark.parametrize(("args", "meant"), [(["reed", "notes"], "read"), (["entries", "serch", "x"], "search")])
+def test_a_mistyped_command(args: list[str], meant: str) -> None:
+    """An unknown command is answered with the nearest one, also in a group."""
+    shown = run(*args)
 
     assert 2 == shown.code
-    assert "did you mean 'read'?" in shown.err
+    assert f"did you mean {meant!r}?" in shown.err
 
 
 @pytest.mark.parametrize(

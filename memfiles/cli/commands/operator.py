@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from memfiles.cli import opening, output
 from memfiles.cli.commands.entries import ask, show_forgotten
@@ -31,7 +32,7 @@ from memfiles.records.keys import ENTRIES
 from memfiles.records.record import Actor
 from memfiles.secrets.gate import check_label
 from memfiles.storage.events import OUTCOMES, AuditEvent
-from memfiles.sync.status import pending_records
+from memfiles.sync.status import SyncStatus, pending_records
 from memfiles.tools.oversight import AUDITED_MAX, EVERY, Stats
 from memfiles.workflow.workflow import Workflow
 
@@ -124,24 +125,31 @@ def show_attention(found: Stats) -> None:
 
 def watch_status(workflow: Workflow) -> None:
     """Print the overview whenever it changes, until the command is interrupted; with ``--json`` each on one line."""
-    shown = None
+    shown: object = None
     with look(workflow, warn=output.warn) as memory:
         while True:
             found = memory.stats(None)
             views = [memory.manager.view(it, memory.report[it.uid]) for it in workflow.shared_files]
-            if (found, views) != shown:
-                shown = found, views
-                _show_overview(found, views)
+            sync = memory.sync.status()
+            seen = found, views, replace(sync, lag_seconds=0.0)
+            if seen != shown:
+                shown = seen
+                _show_overview(found, views, sync, workflow)
             time.sleep(WATCH_SECONDS)
 
 
-def _show_overview(found: Stats, views: Sequence[FileView]) -> None:
+def _show_overview(found: Stats, views: Sequence[FileView], sync: SyncStatus, workflow: Workflow) -> None:
     if current().json:
-        output.line(json.dumps(found.to_dict(), ensure_ascii=False))
+        output.line(json.dumps(found.to_dict() | {"mirror": sync.to_dict()}, ensure_ascii=False))
         sys.stdout.flush()
         return
     click.clear()  # only on a terminal
     show_attention(found)
+    if sync.mirror is not None:
+        from memfiles.cli.commands.sync import mirror_lines  # late: it loads what syncs
+
+        output.labelled(mirror_lines(sync, workflow=workflow))
+        output.line("")
     rows = ((it.card.name, it.card.level, *opening.sizes_of(it), *_last(it)) for it in views)
     numbers = ("REVISION", "BYTES", "CAP", "USED", "ENTRIES")
     output.table(("FILE", "LEVEL", *numbers[:4], "CHANGED", "BY"), rows, numeric=numbers)
@@ -314,6 +322,7 @@ def ui_command(port: int, read_only: bool, level: str | None, actor: str | None,
         inspector = shown(memory, listening=listening)
         if not output.as_json({"url": inspector.link}):
             output.line(inspector.link)
+            output.note("the link works once, in a browser on this machine; Ctrl-C ends the inspector")
         sys.stdout.flush()
         if not no_browser and (sys.platform == "darwin" or os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}):
             webbrowser.open(inspector.link)

@@ -103,6 +103,8 @@ def _say_what_next(directory: str | None) -> None:
     why = "look at what the demo left" if directory else "run it again and keep the files"
     width = max(len(look), len("memfiles init my-agents"))
     output.line(f"   {look:<{width}}  {why}")
+    if directory:
+        output.line(f"   {'memfiles ui':<{width}}  see it in a browser (needs memfiles[ui])")
     output.line(f"   {'memfiles init my-agents':<{width}}  create a workflow of your own")
 
 
