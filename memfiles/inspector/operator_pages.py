@@ -149,7 +149,7 @@ def named(view: PageView) -> Callable[[AuditEvent], tuple[str, str | None]]:
 
     def record(event: AuditEvent) -> tuple[str, str | None]:
         if event.path is None:
-            return ("" if event.count is None else f"{event.count} records"), None
+            return ("" if event.count is None else counted(event.count, "record")), None
         uid = uid_of(event.path)
         if uid in files:
             return files[uid], view.url(f"/files/{uid}")

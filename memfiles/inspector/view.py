@@ -29,7 +29,7 @@ PAGE_ROWS = 50
 _STATUS = {2: 400, 3: 404, 4: 409, 5: 422, 6: 403, 7: 503}  # by the exit code that the command line would end with
 SAID_MAX, LARGE_MAX = 100, 12  # how many sentences, and how many plans and prompts, are kept
 _WORD = re.compile(r"[^\W_]+")
-_DIFF = {"+": "added", "-": "removed", "@": "place"}
+_DIFF = {"+": "added", "-": "removed", "@": "place", "\\": "place"}
 _DIFF_HEAD = 2  # lines
 _KIB = 1024
 

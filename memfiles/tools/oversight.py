@@ -121,7 +121,7 @@ def audited(
         since=moment_in(since, what="since", now=now) if since is not None else "",
         until=moment_in(until, what="until", now=now) if until is not None else "",
         user=user_hash(check_user(user)) if user is not None else None,
-        records=(record, uids.get(record, record)) if record is not None else (),
+        records=(*{record, uids.get(record, record)},) if record is not None else (),
         levels=workflow.levels.names,
         readable=_readable(workflow, level),
         outcome=outcome,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 import memfiles
 from memfiles import Actor
@@ -31,25 +31,36 @@ OPTIONS = [
 ]
 OPERATOR = "grace"
 _ADA = "agent=support&user=ada&level=INTERNAL"
+_PATH_KEY = "..%2F..%2Fetc%2Fpasswd"
 SHOWN = {
     "overview": "/",
     "activity": "/activity?span=24h",
     "file": "/files/customer-notes-7f3a?to=3",
     "conflicts": "/conflicts",
     "entries": f"/entries?{_ADA}&q=which+plan+is+she+on",
-    "entry": f"/entries/one?{_ADA}&key=plan&to=1",
+    "entry": f"/entries/one?{_ADA}&key=plan&from=1&to=2",
+    "hostile-entry": f"/entries/one?{_ADA}&key={_PATH_KEY}",
+    "deleted-entry": f"/entries/one?{_ADA}&key=mood",
     "gone": f"/entries/gone?{_ADA}",
     "plan": "/entries/plan?agent=support&level=INTERNAL&share=20",
     "forget": f"/entries/forget?{_ADA}&tag=billing",
-    "users": "/users",
+    "users": "/users?order=share",
+    "forgotten-user": "/users/one?user=eve",
     "user": "/users/one?user=ada",
     "prompt": f"/prompt?{_ADA}&q=plan",
+    "changes": f"/prompt/changes?{_ADA}",
     "audit": "/audit",
     "export": "/export",
 }
 """Every page, with something to show."""
 
+LATE = "[hx-trigger='intersect once']"
+"""The parts of a page that are loaded once somebody looks at them."""
+
 SCRIPT = "<script>document.title = 'taken over'</script><img src=x onerror=\"document.title = 'taken over'\">"
+HOSTILE = "turned \u202e round, hid\u200bden, " + "x" * 5000 + "\n" + "\u0301" * 50
+"""A text that hides from whoever reads it, in a line without end."""
+
 WORKFLOW = """\
 name: support-desk
 memory:
@@ -78,11 +89,15 @@ def filled(folder: Path) -> Path:
     path = write_workflow(folder, WORKFLOW)
     with memfiles.open(path, watch=False) as memory:
         ada = memory.session("support", user="ada", run="evt-1", thread="t-1")
+        memory.entries.save(ada, "plan", "Ada is on Pro.", tags=["billing"])
         memory.entries.save(ada, "plan", "Ada is on the Pro plan since March; she pays yearly.", tags=["billing"])
         memory.entries.save(ada, "contact", "Prefers email over phone. Works from Berlin.", tags=["contact"])
         memory.entries.save(ada, "mood", "Was unhappy about the late invoice.")
         memory.entries.delete(ada, "mood")
         memory.entries.save(ada, "typed", SCRIPT)
+        memory.entries.save(ada, "../../etc/passwd", HOSTILE)
+        memory.entries.save(memory.session("support", user="eve"), "plan", "Eve is on Free.")
+        memory.users.forget("eve", why="asked to", actor=OPERATOR)
         memory.entries.save(memory.session("support", user="bob"), "plan", "Bob is on the Free plan.")
         desk = memory.session("support")
         memory.entries.save(desk, "hours", "The desk opens at nine.", kind="fact", pinned=True)
@@ -96,6 +111,32 @@ def filled(folder: Path) -> Path:
             "customer-notes", "Ada is on Pro", "Ada is on Basic", by=Actor("support", "evt-1", "toolu_02")
         )
     return path
+
+
+MIRRORED = """
+memory:
+  mirror: {{url: "file://{}", pull: restore}}
+  files: [{{uid: notes, name: notes, content: "a\\n"}}]
+agents: {{}}
+"""
+
+
+def conflicted(folder: Path) -> Path:
+    """The workflow of a machine on which the change of another one, to the same line, lost; they share a mirror."""
+    (mirror := folder / "mirror").mkdir()
+    mine, theirs = (write_workflow(folder / name, MIRRORED.format(mirror)) for name in ("one", "two"))
+    for workflow in (mine, theirs):
+        with memfiles.open(workflow, watch=False):
+            pass
+    with memfiles.open(theirs, watch=False) as late:
+        late.manager.edit("notes", "a", "theirs")
+        late.sync.flush(30)
+    with memfiles.open(mine, watch=False) as first:
+        first.manager.edit("notes", "a", "mine")
+        first.sync.pull()
+        first.sync.flush(30)
+        assert 1 == len(first.sync.conflicts())
+    return mine
 
 
 def command(workflow: Path, *args: str) -> str:
@@ -238,6 +279,23 @@ class Visit:
         assert [[str(status)] for status in statuses] == told, self.complaints
         self.complaints.clear()
 
+    def look(self, part: str) -> Locator:
+        """Look at a part that is loaded late, and wait until it is there."""
+        found = self.page.locator(part)
+        found.evaluate("it => it.scrollIntoView()")
+        expect(self.page.locator(f"{part}{LATE}")).to_have_count(0)
+        return found
+
+    def look_everywhere(self) -> None:
+        """Look at every part that is loaded late, and wait until it is there."""
+        late = self.page.locator(LATE)
+        for _ in range(100):
+            if not late.count():
+                return
+            self.page.evaluate(f'document.querySelector("{LATE}")?.scrollIntoView()')
+            self.page.wait_for_timeout(50)
+        pytest.fail(f"{self.page.url} was not loaded whole")
+
     def press(self, name: str, *, within: str = "main") -> None:
         """Press the button of that name, and see the page that follows."""
         self.page.locator(within).get_by_role("button", name=name, exact=True).first.click()
@@ -255,7 +313,9 @@ def seen_by(workflow: Path, user: str | None, agent: str = "support") -> dict[st
         return {key: found.content for key in keys if (found := memory.entries.get(session, key)) is not None}
 
 
-def saved_by(workflow: Path, user: str | None, key: str, content: str, **labels: Any) -> None:
+def saved_by(
+    workflow: Path, user: str | None, key: str, content: str, *, run: str | None = None, **labels: Any
+) -> None:
     """Save an entry as somebody else does at the same time."""
     with memfiles.open(workflow, watch=False) as memory:
-        memory.entries.save(memory.session("support", user=user, ends_run=False), key, content, **labels)
+        memory.entries.save(memory.session("support", user=user, run=run, ends_run=False), key, content, **labels)

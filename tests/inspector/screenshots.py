@@ -11,14 +11,11 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from playwright.sync_api import expect
-
 from tests.inspector.conftest import visiting
 from tests.inspector.inspecting import SHOWN, Visit, chromium, filled, hosting
 from tests.support import ROOT
 
 WIDTHS = (1440, 360)
-LATE = "[hx-trigger='intersect once']"  # what is loaded once somebody looks at it
 THEMES = ("light", "dark")
 IN_README = {"overview": (1100, 720, "light"), "entry": (1100, 720, "dark"), "entries": (360, 720, "light")}
 
@@ -43,9 +40,7 @@ def picture(visit: Visit, name: str, path: Path, *, width: int, theme: str, heig
     visit.page.set_viewport_size({"width": width, "height": height or 900})
     visit.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     visit.go(SHOWN[name])
-    for late in visit.page.locator(LATE).all():
-        late.scroll_into_view_if_needed()
-    expect(visit.page.locator(LATE)).to_have_count(0)
+    visit.look_everywhere()
     visit.page.evaluate("scrollTo(0, 0)")
     visit.page.screenshot(path=path, full_page=height is None)
 

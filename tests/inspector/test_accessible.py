@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.inspector.conftest import visiting
-from tests.inspector.inspecting import SHOWN, Visit, command, hosting
+from tests.inspector.inspecting import SHOWN, Visit, command, conflicted, hosting
 
 pytestmark = pytest.mark.slow
 _FOUND_AXE = find_spec("axe_playwright_python")
@@ -34,18 +35,56 @@ def looking(browser: Browser, workflow: Path) -> Iterator[Visit]:
 
 def test_axe_finds_nothing(looking: Visit) -> None:
     """On any page, at both widths, light and dark; and no page is wider than the screen."""
-    found = list[str]()
-    for path in SHOWN.values():
-        looking.go(path)
-        looking.page.evaluate(AXE)
-        for width in (1440, 360):
-            looking.page.set_viewport_size({"width": width, "height": 900})
-            found += [f"{path} at {width}: wider than the screen"] * looking.page.evaluate(f"{WIDER} > 0")
-            for theme in THEMES:
-                looking.page.emulate_media(color_scheme=theme)
-                found += [f"{path} at {width}, {theme}: {it}" for it in looking.page.evaluate(FOUND)]
+    found = [problem for path in SHOWN.values() for problem in _problems(looking, path)]
 
     assert [] == found
+
+
+def test_axe_finds_nothing_on_a_conflict(browser: Browser, tmp_path: Path) -> None:
+    """Next to the record, and what needs attention."""
+    options: dict[str, Any] = {"bypass_csp": True, "reduced_motion": "reduce"}
+    with hosting(conflicted(tmp_path)) as served, visiting(browser, served, **options) as visit:
+        found = [*_problems(visit, "/")]
+        visit.page.get_by_role("link", name="Settle it").click()
+        visit.page.get_by_role("link", name="notes").click()
+        visit.sees("The copy that lost")
+        found += _problems(visit, visit.page.url.removeprefix(visit.root))
+
+    assert [] == found
+
+
+def _problems(visit: Visit, path: str) -> Iterator[str]:
+    page = visit.go(path)
+    visit.look_everywhere()
+    page.evaluate(AXE)
+    for width in (1440, 360):
+        page.set_viewport_size({"width": width, "height": 900})
+        yield from [f"{path} at {width}: wider than the screen"] * page.evaluate(f"{WIDER} > 0")
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme)
+            yield from (f"{path} at {width}, {theme}: {it}" for it in page.evaluate(FOUND))
+
+
+def test_every_page_is_quiet(visit: Visit) -> None:
+    """Under its own policy: it is whole, complains of nothing and asks this machine alone, in light and dark."""
+    for path, theme in product(SHOWN.values(), THEMES):
+        visit.page.emulate_media(color_scheme=theme)
+        page = visit.go(path)
+        visit.look_everywhere()
+        expect(page.get_by_role("alert")).to_have_count(0)
+        expect(page.get_by_role("heading", level=1)).to_have_count(1)
+
+
+def test_nothing_moves_for_who_asked_for_that(browser: Browser, workflow: Path) -> None:
+    """Buttons and links change their colour at once; for others it takes a moment."""
+    taken = "getComputedStyle(document.querySelector('.top nav a')).transitionDuration"
+    with hosting(workflow) as served, visiting(browser, served) as visit:
+        durations = []
+        for wish in ("no-preference", "reduce"):
+            visit.page.emulate_media(reduced_motion=wish)
+            durations.append(visit.page.evaluate(taken))
+
+    assert ["0.12s", "0s"] == durations
 
 
 def test_a_walk_with_the_keyboard_alone(visit: Visit) -> None:

@@ -5,22 +5,32 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import memfiles
+from memfiles.tools.dialects import DIALECTS
 from tests.inspector.conftest import visiting
-from tests.inspector.inspecting import OPERATOR, SCRIPT, Visit, command, hosting, saved_by, seen_by
+from tests.inspector.inspecting import (
+    HOSTILE,
+    MIRRORED,
+    OPERATOR,
+    SCRIPT,
+    SHOWN,
+    Visit,
+    command,
+    conflicted,
+    hosting,
+    saved_by,
+    seen_by,
+)
+from tests.support.workflows import write_workflow
 
 pytestmark = pytest.mark.slow
-MIRRORED = """
-memory:
-  mirror: {{url: "file://{}", pull: restore}}
-  files: [{{uid: notes, name: notes, content: "a\\n"}}]
-agents: {{}}
-"""
 ADA = "agent=support&user=ada&level=INTERNAL"
 
 
@@ -32,8 +42,13 @@ def test_the_overview(visit: Visit) -> None:
     expect(notes).to_contain_text("support, run evt-1, call toolu_02")
     expect(notes.locator("svg")).to_have_attribute("aria-label", "8% of its cap is used")
     visit.sees("Nothing: every file, budget and copy is as it should be.", "support", "Mirror")
-    page.locator("#activity").scroll_into_view_if_needed()
-    expect(page.locator("#activity figure")).to_have_count(3)  # loaded once somebody looks at it
+    expect(page.locator("#state .budgets li").filter(has_text="INTERNAL").locator("svg")).to_have_attribute(
+        "aria-label", "33% of the fullest budget is used"
+    )
+    by_user = visit.look("#users").locator("tbody tr")
+    expect(by_user.locator("a")).to_have_text(["ada", "bob"])  # the fullest first
+    expect(by_user.first.locator("svg")).to_have_attribute("aria-label", "33% of the fullest budget is used")
+    expect(visit.look("#activity").locator("figure")).to_have_count(3)
     page.get_by_role("link", name="24h").click()
     visit.sees("Writes per hour")
     page = visit.go("/?name=play")
@@ -105,24 +120,7 @@ def test_a_text_is_redacted_for_good(visit: Visit) -> None:
 
 def test_a_conflict_is_settled_side_by_side(browser: Browser, tmp_path: Path) -> None:
     """Two machines changed the same line: the page shows both, and takes what a person makes of them."""
-    mirror = tmp_path / "mirror"
-    mirror.mkdir()
-    machines = [tmp_path / name for name in ("one", "two")]
-    for folder in machines:
-        folder.mkdir()
-        (folder / "workflow.yaml").write_text(MIRRORED.format(mirror))
-    command(machines[0] / "workflow.yaml", "restore")
-    command(machines[1] / "workflow.yaml", "restore")
-    with memfiles.open(machines[1] / "workflow.yaml", watch=False) as late:
-        late.manager.edit("notes", "a", "theirs")
-        late.sync.flush(30)
-    with memfiles.open(machines[0] / "workflow.yaml", watch=False) as first:
-        first.manager.edit("notes", "a", "mine")
-        first.sync.pull()
-        first.sync.flush(30)
-        assert 1 == len(first.sync.conflicts())
-
-    with hosting(machines[0] / "workflow.yaml") as served, visiting(browser, served) as visit:
+    with hosting(conflicted(tmp_path)) as served, visiting(browser, served) as visit:
         visit.sees("1 change could not be merged", "1 conflict")
         visit.page.get_by_role("link", name="Settle it").click()
         visit.page.get_by_role("link", name="notes").click()
@@ -166,10 +164,10 @@ def test_an_entry_is_corrected_pinned_deleted_and_restored(visit: Visit) -> None
     page.get_by_label("Text", exact=True).fill("Ada is on the Basic plan.")
     page.get_by_label("Tags, with commas").fill("billing, checked")
     visit.press("Save")
-    visit.said("plan is revision 2 now")
+    visit.said("plan is revision 3 now")
     assert "Ada is on the Basic plan." == seen_by(_workflow(visit), "ada")["plan"]
     expect(page.locator(".timeline li").first).to_contain_text(OPERATOR)
-    page.get_by_role("link", name="What changed in revision 2").click()
+    page.get_by_role("link", name="What changed in revision 3").click()
     expect(page.locator("#difference .added")).to_contain_text("Basic")
 
     visit.press("Pin")
@@ -185,7 +183,7 @@ def test_an_entry_is_corrected_pinned_deleted_and_restored(visit: Visit) -> None
     visit.press("Restore")
     visit.said("plan is back")
     assert "Ada is on the Pro plan since March; she pays yearly." == seen_by(_workflow(visit), "ada")["plan"]
-    page.get_by_role("button", name="Go back to it (revision 2)").click()
+    page.get_by_role("button", name="Go back to it (revision 3)").click()
     assert "Ada is on the Basic plan." == seen_by(_workflow(visit), "ada")["plan"]
 
 
@@ -198,6 +196,36 @@ def test_an_entry_of_all_users_is_changed_from_the_view_of_one(visit: Visit) -> 
     visit.said("hours is revision 2 now")
     assert "The desk opens at ten." == seen_by(_workflow(visit), "bob")["hours"]
     visit.sees("user ada")  # the page stays hers
+
+
+def test_the_difference_between_any_two_revisions_of_an_entry(visit: Visit) -> None:
+    """Chosen by their numbers; one that is not there is explained."""
+    saved_by(_workflow(visit), "ada", "plan", "Ada is on the Team plan.", run="evt-9")
+    page = visit.go(f"/entries/one?{ADA}&key=plan")
+    expect(page.locator(".timeline li").first).to_contain_text("run evt-9")
+    page.get_by_label("From revision").fill("1")
+    visit.press("Show the difference")
+    expect(page.locator("#diff-title")).to_have_text("Revision 1 to 3")
+    expect(page.locator("#difference .removed")).to_have_text("-Ada is on Pro.\n")
+    expect(page.locator("#difference .added")).to_have_text("+Ada is on the Team plan.\n")
+    page.get_by_label("From revision").fill("9")
+    visit.press("Show the difference")
+    expect(page.locator("#difference")).to_contain_text("has no revision 9")
+
+
+def test_deleted_entries_come_in_pages(visit: Visit) -> None:
+    """Fifty at a time, each once."""
+    with memfiles.open(_workflow(visit), watch=False) as memory:
+        desk = memory.session("sales", ends_run=False)
+        for number in range(60):
+            memory.entries.save(desk, f"k{number}", f"c{number}")
+            memory.entries.delete(desk, f"k{number}")
+    page = visit.go("/entries/gone?agent=sales")
+    first = page.locator("td[data-label=Entry]").all_inner_texts()
+    page.get_by_role("link", name="Next").click()
+    expect(page.get_by_role("link", name="Previous")).to_have_count(1)
+    second = page.locator("td[data-label=Entry]").all_inner_texts()
+    assert (50, 10, 60) == (len(first), len(second), len({*first, *second}))
 
 
 def test_deleted_entries_are_listed_and_restored(visit: Visit) -> None:
@@ -251,9 +279,9 @@ def test_a_plan_is_shown_applied_and_undone(visit: Visit) -> None:
 def test_the_users(visit: Visit) -> None:
     """Who is there and how much of each; one of them with files, export and the way to what agents believe."""
     page = visit.go("/users")
-    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator("#users tbody tr")).to_have_count(2)
     page.get_by_role("link", name="ada").click()
-    visit.sees("3 entries, ", "Entries of support", "File profile", "4 records would go")
+    visit.sees("4 entries, ", "Entries of support", "File profile", "5 records would go")
     with page.expect_download() as download:
         visit.press("Export")
     with zipfile.ZipFile(download.value.path()) as archive:
@@ -282,6 +310,31 @@ def test_what_the_model_sees(visit: Visit) -> None:
     visit.sees("when it was last looked at", "| A new thing")
 
 
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_tools_in_any_dialect(visit: Visit, dialect: str) -> None:
+    """They are the very tools that a session gets."""
+    page = visit.go(f"/prompt?{ADA}&dialect={dialect}")
+    with memfiles.open(_workflow(visit), watch=False) as memory:
+        tools = memory.session("support", user="ada", ends_run=False).tools(dialect)
+
+    assert tools == json.loads(page.locator("pre.text").last.text_content() or "")
+
+
+def test_what_changed_since_the_last_call(visit: Visit) -> None:
+    """What others changed of what the session sees, after its agent's last call; nothing of another user's."""
+    visit.go("/prompt?agent=support&level=INTERNAL&user=bob")
+    expect(visit.look("#changes")).to_contain_text("save")
+    saved_by(_workflow(visit), "bob", "plan", "Bob is on Free, he says.")
+    page = visit.go("/prompt/changes?agent=support&level=INTERNAL&user=bob")
+    visit.sees("Nothing that this session sees was changed since.")
+    command(_workflow(visit), "edit", "playbook", "--old", "kind", "--new", "kinder", "--actor", "vera")
+    saved_by(_workflow(visit), "ada", "plan", "Ada is on Basic.")
+
+    expect(page.locator("#changes tbody tr")).to_have_count(1)
+    expect(page.locator("#changes tbody tr")).to_contain_text("vera as cli")
+    expect(page.locator("#changes tbody tr")).to_contain_text("playbook")
+
+
 def test_the_audit(visit: Visit) -> None:
     """By every field; a bad one is explained."""
     page = visit.go("/audit?op=edit")
@@ -296,6 +349,27 @@ def test_the_audit(visit: Visit) -> None:
     page = visit.go("/audit?since=yesterdayish")
     expect(page.get_by_role("alert")).to_contain_text("since")
     visit.complains(400)
+
+
+def test_all_pages_of_the_audit(visit: Visit) -> None:
+    """Each event is on one page, although many have the same time."""
+    with memfiles.open(_workflow(visit), watch=False) as memory:
+        desk = memory.session("sales", ends_run=False)
+        memory.entries.save_many(desk, [{"key": f"k{number}", "content": f"c{number}"} for number in range(12)])
+        for number in range(24):
+            memory.entries.save_many(desk, [{"key": f"k{each}", "content": f"{number}"} for each in range(12)])
+        events = memory.audit(limit=1000).events
+    assert len({event.at for event in events}) < len(events) - 100
+    seen, page = list[str](), visit.go("/audit?agent=sales")
+    for _ in range(10):
+        seen += page.locator("tbody td[data-label=Record] span").evaluate_all("all => all.map(it => it.title)")
+        if not (older := page.get_by_role("link", name="Next")).count():
+            break
+        older.click()
+        page.wait_for_url("**skip=**")
+
+    expected = sorted(event.path or "" for event in events if event.agent == "sales")
+    assert expected == sorted(seen)
 
 
 @pytest.mark.parametrize(("name", "suffix"), [("Zip", ".zip"), ("JSON Lines", ".jsonl"), ("One Markdown", ".md")])
@@ -333,6 +407,38 @@ def test_a_script_in_content_is_text(visit: Visit) -> None:
     visit.sees(SCRIPT)
 
 
+def test_text_that_hides_is_shown(visit: Visit) -> None:
+    """Marks of direction and characters without a width are written out; names that are paths are only names."""
+    page = visit.go(f"/entries?{ADA}")
+    page.get_by_role("link", name="../../etc/passwd").click()
+    visit.sees("turned \\u202e round, hid\\u200bden")
+    expect(page.locator("h1")).to_have_text("../../etc/passwd")
+    assert HOSTILE == page.get_by_label("Text", exact=True).input_value()
+    visit.press("Pin")
+    visit.said("../../etc/passwd is pinned now")
+
+
+def test_users_whose_names_hide_something(visit: Visit) -> None:
+    """They are kept apart byte for byte, are shown as what they are, and can be forgotten by what is shown."""
+    for user in ("ada ", "ada\u200b", "../../x", "a&b=c#d?"):
+        saved_by(_workflow(visit), user, "plan", f"This is {user!a}.")
+        page = visit.go(f"/users/one?{urlencode({'user': user})}")
+        page.get_by_role("link", name="Entries of support").click()
+        visit.sees(f"This is {user!a}.")
+        visit.misses("Pro plan")
+        page = visit.go(f"/users/one?{urlencode({'user': user})}")
+        page.get_by_role("link", name="File profile").click()
+        page.get_by_label("Add a line at the end").fill(f"- {user!a}")
+        visit.press("Add")
+        visit.sees(f"- {user!a}")
+    page = visit.go(f"/users/one?{urlencode({'user': 'ada' + chr(0x200B)})}")
+    page.get_by_label("Type ada\\u200b to confirm").fill("ada\\u200b")
+    visit.press("Forget this user")
+    visit.said("Forgotten for good: 2 records")
+    assert "plan" in seen_by(_workflow(visit), "ada")
+    assert "plan" not in seen_by(_workflow(visit), "ada\u200b")
+
+
 def test_a_change_elsewhere_shows_at_once(visit: Visit) -> None:
     """Made by the command line in another process, while a person types; what was typed stays."""
     page = visit.go("/files/playbook")
@@ -350,6 +456,52 @@ def test_a_change_elsewhere_shows_at_once(visit: Visit) -> None:
     expect(page.locator(".entries li").first).to_contain_text("Just said")
 
 
+def test_a_change_by_hand_shows_at_once(visit: Visit) -> None:
+    """Made in an editor, in the file of the record."""
+    page = visit.go("/files/playbook")
+    expect(page.locator("html[data-listening]")).to_have_count(1)
+    path = _workflow(visit).parent / ".memory" / "playbook.json"
+    path.write_text(path.read_text().replace("Be kind", "Be patient"))
+    expect(page.locator("#content pre")).to_contain_text("Be patient")
+    expect(page.locator("#history li").first).to_contain_text("external")
+
+
+def test_a_change_on_another_machine_shows_once_the_mirror_has_it(browser: Browser, tmp_path: Path) -> None:
+    """Fetched while the page is open; and what the mirror lacks is told."""
+    (mirror := tmp_path / "mirror").mkdir()
+    text = MIRRORED.format(mirror)
+    here, there = (write_workflow(tmp_path / name, text.replace("restore", "1")) for name in ("here", "there"))
+    with hosting(here) as served, visiting(browser, served) as visit:
+        expect(visit.page.locator("#state")).to_contain_text("clean")
+        page = visit.go("/files/notes")
+        expect(page.locator("html[data-listening]")).to_have_count(1)
+        command(there, "append", "notes", "from there\n")
+        expect(page.locator("#content pre")).to_contain_text("from there")
+
+
+def test_a_page_says_that_the_inspector_is_gone(browser: Browser, workflow: Path) -> None:
+    """As what it shows may be out of date."""
+    with ExitStack() as running:
+        served = running.enter_context(hosting(workflow))
+        with visiting(browser, served) as visit:
+            expect(visit.page.locator("html[data-listening]")).to_have_count(1)
+            running.close()
+            expect(visit.page.locator("#news")).to_contain_text("does not answer")
+            visit.complaints.clear()  # the browser notes each refused connection
+
+
+def test_a_link_is_opened_from_another_site(browser: Browser, workflow: Path) -> None:
+    """Such as a terminal in a browser."""
+    with hosting(workflow) as served:
+        page = browser.new_page()
+        link = f"<a href='{served.link}'>open</a>"
+        page.route("http://terminal.test/", lambda route: route.fulfill(body=link, content_type="text/html"))
+        page.goto("http://terminal.test/")
+        page.get_by_role("link").click()
+        expect(page.locator("h1")).to_have_text("Overview")
+        page.context.close()
+
+
 def test_it_works_without_javascript(browser: Browser, workflow: Path) -> None:
     """Every page is whole, and forms work; the growth is a link away."""
     with hosting(workflow) as served, visiting(browser, served, java_script_enabled=False) as visit:
@@ -359,6 +511,15 @@ def test_it_works_without_javascript(browser: Browser, workflow: Path) -> None:
         page.get_by_label("Add a line at the end").fill("- Be brief.")
         visit.press("Add")
         visit.said("playbook is revision 2 now")
+
+
+def test_read_only_pages_have_no_forms(browser: Browser, workflow: Path) -> None:
+    """But for those that ask for something."""
+    with hosting(workflow, read_only=True) as served, visiting(browser, served) as visit:
+        for path in SHOWN.values():
+            page = visit.go(path)
+            expect(page.locator("form[method=post]")).to_have_count(0)
+        visit.page.locator("footer").get_by_text("read only").wait_for()
 
 
 def test_nothing_above_the_ceiling_is_shown(browser: Browser, workflow: Path) -> None:

@@ -30,7 +30,7 @@ def test_a_new_operator_s_first_day(visit: Visit) -> None:
     page.get_by_role("link", name="plan", exact=True).click()
     page.get_by_label("Text", exact=True).fill("Ada is on the Team plan since November.")
     visit.press("Save")
-    visit.said("plan is revision 2 now")
+    visit.said("plan is revision 3 now")
 
     page.get_by_role("link", name="See the whole prompt").click()
     visit.sees("Changed since")
@@ -47,6 +47,7 @@ def test_a_new_operator_s_first_day(visit: Visit) -> None:
     visit.sees("Nothing is kept for this user.", "forget-user")
     nav.get_by_role("link", name="Audit").click()
     page.get_by_label("Operation").fill("forget-user")
+    page.get_by_label("User").fill("bob")
     visit.press("Show")
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.locator("tbody tr")).to_contain_text(OPERATOR)
