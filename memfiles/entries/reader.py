@@ -30,7 +30,7 @@ from memfiles.index.rows import Row, row_of
 from memfiles.index.search import search
 from memfiles.index.search.embedder import Embedder, GuardedEmbedder, ModelUnavailable, QueryEmbedder
 from memfiles.index.search.search import Hit
-from memfiles.index.search.vectors import fill_index
+from memfiles.index.search.vectors import Matrices, fill_index
 from memfiles.index.text import fts
 from memfiles.records.entry import Entry
 from memfiles.records.keys import (
@@ -220,6 +220,7 @@ class EntryReader:
         """Without ``embedder`` a search uses words alone."""
         self._db = db
         self._embedder = GuardedEmbedder(embedder) if embedder is not None else None
+        self._matrices = Matrices()
 
     def get(self, caller: Caller, key: str) -> Found | None:
         """The entry that the caller sees under ``key``, None if there is none, hidden or not."""
@@ -312,7 +313,7 @@ class EntryReader:
             return None
         self._expire(asked.view)
         try:
-            fill_index(self._db.index, asked.view, self._embedder)
+            fill_index(self._db.index, asked.view, self._embedder, self._matrices)
             return QueryEmbedder(self._embedder, asked.query)
         except ModelUnavailable:
             return None
@@ -346,6 +347,7 @@ class EntryReader:
             shadowed=queries.shadowed(connection, parts, now=now),
             grouped=asked.grouped,
             today=date.fromisoformat(now[:10]),
+            matrices=self._matrices,
         )
 
     def _rows(self, view: View, asked: Listing, *, now: str, after: PagePlace | None, limit: int) -> Sequence[Row]:

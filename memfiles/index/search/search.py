@@ -20,6 +20,7 @@ from memfiles.index.search import association, bm25, vectors
 from memfiles.index.search.bm25 import WeightedTerm
 from memfiles.index.search.embedder import Embedder
 from memfiles.index.search.scope import EACH, ENOUGH, MOST, Keep, SearchScope
+from memfiles.index.search.vectors import Matrices
 from memfiles.index.search.weights import WEIGHTS, Weights
 from memfiles.index.text import fts
 from memfiles.index.text.tokenizer import Term, needles_of, read_part, spans_of, terms_of
@@ -95,6 +96,7 @@ def search(
     grouped: bool = False,
     today: date | None = None,
     weights: Weights = WEIGHTS,
+    matrices: Matrices | None = None,
 ) -> list[Hit]:
     """Return at most ``limit`` entries of the partitions, those that answer ``query`` best.
 
@@ -114,9 +116,11 @@ def search(
         gain = SUBSTRING_SHARE * bm25.rarity(len(found), entries=scope.entries)
         ranked.add({text.id: gain for text in found}, leg="substring")
     if embedder:
-        vectors.fill(connection, scope.parts, embedder)
-        best = max(ranked.scores.values(), default=1.0)
-        ranked.add(vectors.gains(scope, embedder, read_part(query), best=best), leg="meaning")
+        matrices = matrices or Matrices()
+        vectors.fill(connection, scope.parts, embedder, matrices)
+        share = weights.meaning * max(ranked.scores.values(), default=1.0)
+        near = vectors.gains(scope, embedder, read_part(query), share=share, matrices=matrices, associate=associate)
+        ranked.add(near, leg="meaning")
     most = max(ranked.scores.values(), default=0.0)
     if associate and ranked.scores:
         _associate(scope, ranked, weights)

@@ -1,14 +1,18 @@
-"""Vectors of contents, and the entries nearest in meaning to a question.
+"""Vectors of contents, and the entries nearest in meaning to a question, by one matrix in memory.
 
 A vector is kept under the model's name and the digest of the content, so a content is embedded once however often it
-is saved, and another model starts from nothing. A question is compared with all vectors of its scope: at the sizes of
-a memory that is exact and fast enough, and needs no vector index.
+is saved, and another model starts from nothing. A question is compared with the vector of an entry together with those
+of its neighbours, as what was said just before and after says what a short text is about: alone they found a tenth as
+much. The matrix of a partition stays in memory; a search adds what was saved since, so it reads few vectors. At the
+sizes of a memory that is exact and fast enough, and needs no vector index.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from memfiles.index import queries
@@ -23,34 +27,132 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NEAREST = 50  # entries that gain by their meaning
-SHARE = 0.3  # of the best score by words, for the nearest entry; words lead
-BATCH = 64  # texts embedded at once
+BATCH = 64  # texts embedded at once, at most
+BATCH_CHARACTERS = 16_000  # about 4,000 tokens, which take a second; one text may be longer
+MOST_BYTES = 256 * 1024 * 1024  # of matrices that are kept; beyond, those of the partitions used last
+AROUND = 0.7  # the weight of the mean of the neighbours, next to that of the entry itself
 
 
-def fill_index(index: Index, view: Sequence[PartitionKey], embedder: Embedder) -> None:
+@dataclass(slots=True)
+class Matrix:
+    """The vectors of one partition, as of a change of it: a row for each entry, in the order in which they came.
+
+    ``runs`` and ``ordinals`` are those of the entries; of rows in no run, the run is the row's own.
+    """
+
+    state: tuple[int, int] = (0, -1)
+    ids: Sequence[int] = ()
+    data: Any = None
+    runs: Any = None
+    ordinals: Any = None
+    order: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        return 0 if self.data is None else int(self.data.nbytes)
+
+
+class Matrices:
+    """The matrices of the partitions that were searched last, on one connection; one thread at a time uses them."""
+
+    def __init__(self) -> None:
+        self._connection: sqlite3.Connection | None = None
+        self._model = ""
+        self._known: dict[int, Matrix] = {}
+        self._runs: dict[tuple[str, str], int] = {}
+
+    def of(self, connection: sqlite3.Connection, part: int, model: str, *, length: int) -> Matrix:
+        """The matrix of a partition with every vector of that length; one of another is by another model."""
+        self._follow(connection, model)
+        epoch, stamp, size = fts.part_state(connection, part)
+        found = self._known.pop(part, None) or Matrix()
+        if found.state != (epoch, stamp):
+            since = found.state[1] if found.state[0] == epoch else -1
+            found = self._extended(found if since >= 0 else Matrix(), connection, part, since=since, length=length)
+            if len(found.ids) != size:  # some were removed
+                found = self._extended(Matrix(), connection, part, since=-1, length=length)
+            if len(found.ids) == size:
+                found.state = epoch, stamp
+        self._known[part] = found
+        while sum(each.nbytes for each in self._known.values()) > MOST_BYTES and len(self._known) > 1:
+            del self._known[next(iter(self._known))]
+        return found
+
+    def missing(self, connection: sqlite3.Connection, parts: Sequence[int], model: str) -> list[tuple[bytes, str]]:
+        """Digests and contents that have no vector of this model, each once, as many as are embedded at once."""
+        self._follow(connection, model)
+        found: dict[bytes, str] = {}
+        size = 0
+        for part in fts.present(connection, parts):
+            known = self._known.get(part)
+            epoch, stamp, _ = fts.part_state(connection, part)
+            if known is not None and known.state == (epoch, stamp):
+                continue
+            since = known.state[1] if known is not None and known.state[0] == epoch else -1
+            for digest, content in fts.without_vector(connection, part, model, since=since, limit=BATCH - len(found)):
+                size += len(content)
+                if found and size > BATCH_CHARACTERS:
+                    return list(found.items())
+                found[digest] = content
+            if len(found) >= BATCH:
+                break
+        return list(found.items())
+
+    def _follow(self, connection: sqlite3.Connection, model: str) -> None:
+        """Start from nothing with another connection, as its tables may be others, or with another model."""
+        if connection is not self._connection or model != self._model:
+            self._connection, self._model = connection, model
+            self._known.clear()
+            self._runs.clear()
+
+    def _extended(
+        self, matrix: Matrix, connection: sqlite3.Connection, part: int, *, since: int, length: int
+    ) -> Matrix:
+        """The matrix with the rows that are new or changed since a stamp."""
+        import numpy
+
+        size = length * numpy.dtype(numpy.float16).itemsize
+        found = fts.vectors(connection, part, self._model, since=since)
+        rows = [row for row in found if len(row.data) == size]
+        if not rows:
+            return matrix
+        ids = [*matrix.ids]
+        replaced = {row.id for row in rows}.intersection(ids)
+        if replaced:
+            kept = [place for place, id in enumerate(ids) if id not in replaced]
+            ids = [ids[place] for place in kept]
+            matrix = Matrix((0, -1), ids, matrix.data[kept], matrix.runs[kept], matrix.ordinals[kept])
+        flat = numpy.frombuffer(b"".join(row.data for row in rows), dtype=numpy.float16)
+        new = flat.reshape(len(rows), length).astype(numpy.float32)
+        runs = [self._runs.setdefault(row.run, len(self._runs)) if row.run[0] else -row.id for row in rows]
+        parts = zip(
+            (matrix.data, matrix.runs, matrix.ordinals), (new, runs, [row.ordinal for row in rows]), strict=True
+        )
+        data, all_runs, ordinals = (
+            numpy.asarray(more) if had is None else numpy.concatenate([had, numpy.asarray(more)]) for had, more in parts
+        )
+        order = numpy.lexsort((ordinals, all_runs))
+        return Matrix((0, -1), [*ids, *(row.id for row in rows)], data, all_runs, ordinals, order)
+
+
+def fill_index(index: Index, view: Sequence[PartitionKey], embedder: Embedder, matrices: Matrices) -> None:
     """Embed all contents of these partitions that have no vector yet, without holding the index meanwhile."""
     model = embedder.model_id
-    while batch := index.ask(lambda connection: missing(connection, queries.parts(connection, view), model)):
+    while batch := index.ask(lambda connection: matrices.missing(connection, queries.parts(connection, view), model)):
         found = embedder.embed([content for _, content in batch])
         made = list(zip((digest for digest, _ in batch), found, strict=True))
         index.change(lambda connection: keep(connection, model, made), durable=False)  # noqa: B023 (called at once)
 
 
-def fill(connection: sqlite3.Connection, parts: Sequence[int], embedder: Embedder) -> None:
+def fill(
+    connection: sqlite3.Connection, parts: Sequence[int], embedder: Embedder, matrices: Matrices | None = None
+) -> None:
     """Embed contents that have no vector yet, in the caller's transaction."""
-    while batch := missing(connection, parts, embedder.model_id):
+    matrices = matrices or Matrices()
+    while batch := matrices.missing(connection, parts, embedder.model_id):
         found = embedder.embed([content for _, content in batch])
         keep(connection, embedder.model_id, zip((digest for digest, _ in batch), found, strict=True))
-
-
-def missing(connection: sqlite3.Connection, parts: Sequence[int], model: str) -> list[tuple[bytes, str]]:
-    """Digests and contents that have no vector of this model, each once, at most ``BATCH`` of them."""
-    found: dict[bytes, str] = {}
-    for part in fts.present(connection, parts):
-        found.update(fts.without_vector(connection, part, model, limit=BATCH - len(found)))
-        if len(found) >= BATCH:
-            break
-    return list(found.items())
 
 
 def keep(connection: sqlite3.Connection, model: str, vectors: Iterable[tuple[bytes, Any]]) -> None:
@@ -62,47 +164,65 @@ def keep(connection: sqlite3.Connection, model: str, vectors: Iterable[tuple[byt
     connection.executemany("INSERT OR REPLACE INTO vector (model, digest, data) VALUES (?, ?, ?)", rows)
 
 
-def gains(scope: SearchScope, embedder: Embedder, query: str, *, best: float) -> dict[int, float]:
-    """Gains of the entries nearest in meaning: ``SHARE`` of ``best`` for the nearest, nothing for the farthest."""
+def gains(
+    scope: SearchScope, embedder: Embedder, query: str, *, share: float, matrices: Matrices, associate: bool = True
+) -> dict[int, float]:
+    """Gains of the entries nearest in meaning: ``share`` of how much nearer than the median they are.
+
+    With ``associate``, together with their neighbours.
+    """
     import numpy
 
     asked = _unit(numpy.asarray(embedder.embed([query]), dtype=numpy.float32))[0]
-    ids, vectors = _all(scope, embedder.model_id, length=len(asked))
+    ids: list[int] = []
+    nearness: list[NDArray[float32]] = []
+    for part in scope.parts:
+        matrix = matrices.of(scope.connection, part, embedder.model_id, length=len(asked))
+        if matrix.ids:
+            seen, near = _near(matrix, asked, but=scope.shadowed, associate=associate)
+            ids += seen
+            nearness.append(near)
     if not ids:
         return {}
-    near = vectors @ asked
-    chosen = _kept(scope, [(float(near[place]), ids[place]) for place in numpy.argsort(-near, kind="stable")])
-    middle = float(numpy.median(near))
-    low = max(middle, chosen[-1][0]) if len(chosen) == NEAREST else middle
-    high = max((value for value, _ in chosen), default=1.0)
-    return {id: SHARE * best * (value - low) / (high - low) for value, id in chosen if value > low}
+    near = numpy.concatenate(nearness)
+    chosen = _kept(scope, ((float(near[place]), ids[place]) for place in numpy.argsort(-near, kind="stable")))
+    low = float(numpy.median(near))
+    return {id: share * (value - low) for value, id in chosen if value > low}
 
 
-def _kept(scope: SearchScope, ordered: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+def _near(
+    matrix: Matrix, asked: NDArray[float32], *, but: Collection[int], associate: bool
+) -> tuple[list[int], NDArray[float32]]:
+    """The entries, and how near each is, alone or with the ones just before and after it in its run."""
+    import numpy
+
+    order, ids = matrix.order, matrix.ids
+    if but:
+        order = order[[ids[place] not in but for place in order]]
+    alone = (matrix.data @ asked)[order]
+    seen = [ids[place] for place in order]
+    if not associate or len(seen) < 2:
+        return seen, alone
+    runs = matrix.runs[order]
+    same = (runs[1:] == runs[:-1]).astype(numpy.float32)
+    around, number = numpy.zeros_like(alone), numpy.zeros_like(alone)
+    around[1:] += alone[:-1] * same
+    around[:-1] += alone[1:] * same
+    number[1:] += same
+    number[:-1] += same
+    beside = numpy.where(number > 0, around / numpy.maximum(number, 1), alone)
+    return seen, (alone + AROUND * beside).astype(numpy.float32)
+
+
+def _kept(scope: SearchScope, ordered: Iterator[tuple[float, int]]) -> list[tuple[float, int]]:
     """The nearest entries that count."""
     found: list[tuple[float, int]] = []
-    for begin in range(0, len(ordered), NEAREST):
-        page = ordered[begin : begin + NEAREST]
+    while page := list(islice(ordered, NEAREST)):
         kept = set(scope.kept([id for _, id in page]))
         found += [(value, id) for value, id in page if id in kept]
         if len(found) >= NEAREST:
             break
     return found[:NEAREST]
-
-
-def _all(scope: SearchScope, model: str, *, length: int) -> tuple[list[int], NDArray[float32]]:
-    """Entries and vectors of that length; a vector of another length is by another model of the same name."""
-    import numpy
-
-    found = [row for part in scope.parts for row in fts.vectors(scope.connection, part, model)]
-    rows = [
-        (id, data)
-        for id, data in found
-        if id not in scope.shadowed and len(data) == length * numpy.dtype(numpy.float16).itemsize
-    ]
-    flat = numpy.frombuffer(b"".join(data for _, data in rows), dtype=numpy.float16)
-    matrix = flat.reshape(len(rows), -1) if rows else flat.reshape(0, 0)
-    return [id for id, _ in rows], matrix.astype(numpy.float32)
 
 
 def _unit(vectors: NDArray[float32]) -> NDArray[float32]:

@@ -49,8 +49,8 @@ class Weights(NamedTuple):
     tells_number: float = 0.1
     """Of the best score by itself, for an entry with a number if the question asks how many."""
 
-    meaning: float = 6.0
-    """The score of a cosine of 1 more than the median, for the nearest entries in meaning."""
+    meaning: float = 0.5
+    """Of the best score by words, for a nearness of 1 more than the median, for the nearest entries in meaning."""
 
 
 WEIGHTS = Weights()

@@ -32,13 +32,14 @@ SLOTS = 8  # of small partitions; more only while one search needs more
 TABLES = (
     """
     CREATE TABLE text (
-        id INTEGER PRIMARY KEY, part INT, key TEXT, content TEXT, tags TEXT, said TEXT, digest BLOB, reading TEXT
+        id INTEGER PRIMARY KEY, part INT, key TEXT, content TEXT, tags TEXT, said TEXT, digest BLOB, reading TEXT,
+        stamp INT
     )
     """,
-    "CREATE INDEX text_by_part ON text (part)",
+    "CREATE INDEX text_by_part ON text (part, stamp)",
     # the partitions that have text, and of how many entries; ``version`` changes with it, and is null where a partition
-    # has tables of its own
-    "CREATE TABLE text_part (part INTEGER PRIMARY KEY, version INT, size INT)",
+    # has tables of its own; ``stamp`` counts its changes, and a text has that of its own, since the ``epoch`` began
+    "CREATE TABLE text_part (part INTEGER PRIMARY KEY, version INT, size INT, epoch INT, stamp INT)",
     "CREATE TABLE vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest)) WITHOUT ROWID",
 )
 # id, key, content and tags of an entry, and when it was said, if that is known
@@ -46,9 +47,10 @@ NewText = tuple[int, str, str, Sequence[str]] | tuple[int, str, str, Sequence[st
 _TAG_SEPARATOR = "\n"
 _BUT = "AND rowid NOT IN (SELECT value FROM json_each(?))"
 _COUNT = """
-    INSERT INTO text_part (part, version, size) VALUES (?1, random(), ?2)
-    ON CONFLICT DO UPDATE SET size = size + ?2, version = iif(version IS NULL, NULL, random())
-    RETURNING version, size
+    INSERT INTO text_part (part, version, size, epoch, stamp) VALUES (?1, random(), ?2, random(), 1)
+    ON CONFLICT DO UPDATE SET
+        size = size + ?2, version = iif(version IS NULL, NULL, random()), stamp = stamp + 1
+    RETURNING version, size, stamp
 """
 _EXPIRED_TEXTS = """
     FROM json_each(:parts) AS p CROSS JOIN entry AS e INDEXED BY entry_by_expiry ON e.part = p.value
@@ -161,14 +163,13 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewTex
         for id, key, content, tags, *said in entries
     ]
     read = tokenizer.tokenized(new)
+    ((version, size, stamp),) = connection.execute(_COUNT, (part, len(new))).fetchall()
     rows = []
     for text, tokens in zip(new, read, strict=True):
         digest = blake2b(text.content.encode("utf-8"), digest_size=16).digest()
-        rows.append((*text, part, digest, tokens.packed))
-    connection.executemany(
-        "INSERT INTO text (id, key, content, tags, said, part, digest, reading) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
-    )
-    ((version, size),) = connection.execute(_COUNT, (part, len(new))).fetchall()
+        rows.append((*text, part, digest, tokens.packed, stamp))
+    columns = "id, key, content, tags, said, part, digest, reading, stamp"
+    connection.executemany(f"INSERT INTO text ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     if version is None:
         _put_words(connection, str(int(part)), new, read)
         return
@@ -182,7 +183,7 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewTex
 def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
     """Remove the text of entry ``id``, if there is any."""
     for text in texts(connection, [id]):
-        ((version, _),) = connection.execute(_COUNT, (part, -1)).fetchall()
+        ((version, *_),) = connection.execute(_COUNT, (part, -1)).fetchall()
         if version is None:
             (tokens,) = tokenizer.tokenized([text])
             connection.execute(
@@ -261,18 +262,37 @@ def _read(id: int, reading: str) -> tokenizer.TokenizedText:
         raise damaged from error
 
 
-def without_vector(connection: sqlite3.Connection, part: int, model: str, *, limit: int) -> list[tuple[bytes, str]]:
-    """Digest and content of at most ``limit`` entries of the partition without a vector of this model."""
-    statement = """SELECT digest, content FROM text WHERE part = ? AND NOT EXISTS
+class VectorRow(NamedTuple):
+    """The vector of an entry, the run and thread in which that was saved, and its place in them."""
+
+    id: int
+    data: bytes
+    run: tuple[str, str]
+    ordinal: int
+
+
+def part_state(connection: sqlite3.Connection, part: int) -> tuple[int, int, int]:
+    """The epoch and the stamp of a partition, which change with its texts, and how many it has."""
+    found = connection.execute("SELECT epoch, stamp, size FROM text_part WHERE part = ?", (part,)).fetchone()
+    return found or (0, 0, 0)
+
+
+def without_vector(
+    connection: sqlite3.Connection, part: int, model: str, *, since: int, limit: int
+) -> list[tuple[bytes, str]]:
+    """Digest and content of at most ``limit`` entries put after the stamp ``since`` without a vector of the model."""
+    statement = """SELECT digest, content FROM text WHERE part = ? AND stamp > ? AND NOT EXISTS
                    (SELECT 1 FROM vector WHERE model = ? AND digest = text.digest) LIMIT ?"""
-    return connection.execute(statement, (part, model, limit)).fetchall()
+    return connection.execute(statement, (part, since, model, limit)).fetchall()
 
 
-def vectors(connection: sqlite3.Connection, part: int, model: str) -> list[tuple[int, bytes]]:
-    """Entries of the partition and their vectors of this model, newest first."""
-    statement = """SELECT text.id, vector.data FROM text JOIN vector
-                   ON vector.model = ? AND vector.digest = text.digest WHERE text.part = ? ORDER BY text.id DESC"""
-    return connection.execute(statement, (model, part)).fetchall()
+def vectors(connection: sqlite3.Connection, part: int, model: str, *, since: int) -> list[VectorRow]:
+    """The vectors of this model of the entries that were put in the partition after the stamp ``since``."""
+    statement = """SELECT text.id, vector.data, source_run, thread, ordinal FROM text JOIN entry USING (id)
+                   JOIN vector ON vector.model = ? AND vector.digest = text.digest
+                   WHERE text.part = ? AND text.stamp > ? ORDER BY text.id DESC"""
+    rows = connection.execute(statement, (model, part, since))
+    return [VectorRow(id, data, (run, thread), ordinal) for id, data, run, thread, ordinal in rows]
 
 
 def _known(connection: sqlite3.Connection, parts: Iterable[int]) -> dict[int, tuple[int | None, int]]:
