@@ -16,7 +16,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import fsum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memfiles.index.search.weights import BRIEF, DENSE, LENDERS, TAGGED_LENDERS, WEIGHTS, Weights
 from memfiles.index.text import fts
@@ -34,7 +34,8 @@ _NEAR = """
         ORDER BY ordinal {order} LIMIT 1 OFFSET {place})
 """
 _NEIGHBOURS = """
-    SELECT source.id, {near} FROM json_each(:sources) AS leading CROSS JOIN entry AS source ON source.id = leading.value
+    SELECT source.id, source.source_run, source.thread, {near}
+    FROM json_each(:sources) AS leading CROSS JOIN entry AS source ON source.id = leading.value
     WHERE source.source_run <> ''
 """
 _BUT = "AND id NOT IN (SELECT value FROM json_each(:but))"
@@ -48,10 +49,11 @@ RunThread = tuple[str, str]
 
 
 class Near(NamedTuple):
-    """The neighbours of a row, the nearest first."""
+    """The neighbours of a row, the nearest first, and the run and thread of all of them."""
 
-    after: Sequence[int] = ()
-    before: Sequence[int] = ()
+    after: Sequence[int]
+    before: Sequence[int]
+    run: RunThread
 
 
 class Ties(NamedTuple):
@@ -82,27 +84,26 @@ def lent(
     """What hits lend to related entries, hits among them, by row; ``asking`` are those that ask."""
     answered: dict[int, float] = {}
     loans: dict[int, list[tuple[float, float]]] = defaultdict(list)  # a lender's score, and its share
-    for lender, (after, before) in tied.near.items():
+    for lender, (after, before, _) in tied.near.items():
         score = scores[lender]
-        for place, target in enumerate(after):
-            if place == 0 and lender in asking:
-                answered[target] = max(answered.get(target, 0.0), score)
-            else:
-                loans[target].append((score, weights.after[place]))
-        for place, target in enumerate(before):
-            loans[target].append((score, weights.before[place]))
+        for target, share in zip(after, weights.after, strict=False):
+            loans[target].append((score, share))
+        if after and lender in asking:
+            loans[after[0]].pop()
+            answered[after[0]] = max(answered.get(after[0], 0.0), score)
+        for target, share in zip(before, weights.before, strict=False):
+            loans[target].append((score, share))
     for lender, target, share in tied.others:
         if target != lender:
             loans[target].append((scores[lender], share))
     found = {}
-    for target in answered.keys() | loans.keys():
-        asked, others = answered.get(target, 0.0), loans.get(target, ())
-        gain, best = weights.answer * asked, max(others, default=(0.0,))[0]
-        ahead = best - scores.get(target, 0.0) - gain
-        if others and ahead > 0:
-            gain += min(fsum(score * share for score, share in others), weights.most * ahead)
-        if gain := min(gain, weights.most * max(asked, best)):
-            found[target] = gain
+    for target, others in loans.items():
+        asked = answered.get(target, 0.0)
+        gain, best = weights.answer * asked, max(others)[0] if others else 0.0
+        if (ahead := best - scores.get(target, 0.0) - gain) > 0:
+            gain += min(fsum([score * share for score, share in others]), weights.most * ahead)
+        if gain:
+            found[target] = min(gain, weights.most * max(asked, best))
     return found
 
 
@@ -119,8 +120,7 @@ def of_runs(
     """
     held: dict[RunThread, list[int]] = defaultdict(list)
     for id, run in runs.items():
-        if run[0] and id in scores:
-            held[run].append(id)
+        held[run].append(id)
     found = {}
     for run, ids in held.items():
         if len(ids) > 1:
@@ -149,7 +149,8 @@ def neighbours(
     found = [row for part in parts for row in connection.execute(statement, {**asked, "part": part})]
     if len(parts) == 1:
         return {
-            source: Near(tuple(filter(None, ids[:REACH])), tuple(filter(None, ids[REACH:]))) for source, *ids in found
+            source: Near([id for id in near[:REACH] if id], [id for id in near[REACH:] if id], (run, thread))
+            for source, run, thread, *near in found
         }
     return _nearest(connection, found)
 
@@ -167,12 +168,14 @@ def _statement(*, both: bool, but: bool) -> str:
 _STATEMENTS = {(both, but): _statement(both=both, but=but) for both in (False, True) for but in (False, True)}
 
 
-def _nearest(connection: sqlite3.Connection, found: Iterable[tuple[int, ...]]) -> dict[int, Near]:
+def _nearest(connection: sqlite3.Connection, found: Iterable[tuple[Any, ...]]) -> dict[int, Near]:
     """The nearest of the neighbours found in several partitions."""
     together: dict[int, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
-    for source, *ids in found:
-        together[source][0].update(filter(None, ids[:REACH]))
-        together[source][1].update(filter(None, ids[REACH:]))
+    runs: dict[int, RunThread] = {}
+    for source, run, thread, *near in found:
+        runs[source] = run, thread
+        together[source][0].update(filter(None, near[:REACH]))
+        together[source][1].update(filter(None, near[REACH:]))
     statement = f"SELECT id, ordinal FROM entry WHERE {_AMONG}"
     every = {id for both in together.values() for ids in both for id in ids}
     ordinals = dict(connection.execute(statement, (fts.as_json(every),)).fetchall())
@@ -180,6 +183,7 @@ def _nearest(connection: sqlite3.Connection, found: Iterable[tuple[int, ...]]) -
         source: Near(
             sorted(after, key=lambda id: (ordinals[id], id))[:REACH],
             sorted(before, key=lambda id: (-ordinals[id], id))[:REACH],
+            runs[source],
         )
         for source, (after, before) in together.items()
     }

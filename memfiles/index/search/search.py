@@ -22,7 +22,6 @@ from memfiles.index.search.embedder import Embedder
 from memfiles.index.search.scope import EACH, ENOUGH, MOST, Keep, SearchScope
 from memfiles.index.search.vectors import Matrices
 from memfiles.index.search.weights import WEIGHTS, Weights
-from memfiles.index.text import fts
 from memfiles.index.text.tokenizer import Term, needles_of, read_part, spans_of, terms_of
 from memfiles.index.text.traits import ASKS, TELLS_NUMBER, TELLS_WHEN, wanted_by
 from memfiles.records.graphemes import whole_after, whole_before
@@ -73,9 +72,10 @@ class RankedEntries:
 
     def add(self, gains: Mapping[int, float], *, leg: Leg) -> None:
         """Add what a leg gives to entries."""
+        scores, alone = self.scores, (leg,)
         for id, gain in gains.items():
-            self.scores[id] = self.scores.get(id, 0.0) + gain
-            if leg not in (legs := self.legs.get(id, ())):
+            scores[id] = scores.get(id, 0.0) + gain
+            if (legs := self.legs.setdefault(id, alone)) is not alone and leg not in legs:
                 self.legs[id] = (*legs, leg)
 
     def best(self) -> list[int]:
@@ -150,13 +150,14 @@ def _associate(scope: SearchScope, ranked: RankedEntries, weights: Weights) -> N
     tied = association.ties(scope.connection, scope.texts, ranked.best(), but=scope.shadowed, weights=weights)
     _learn_traits(scope, ranked, tied.near)
     asking = {id for id in tied.near if ranked.traits[id] & ASKS}
-    runs = fts.runs(scope.connection, scores)
+    runs = {id: near.run for id, near in tied.near.items()}
     bonus = association.of_runs(scores, runs, ranked.lengths, weights=weights)
     gains = association.lent(scores, tied, asking=asking, weights=weights)
-    runs |= {id: runs[lender] for lender, near in tied.near.items() for ids in near for id in ids}
+    for after, before, run in tied.near.values():
+        runs.update((id, run) for id in (*after, *before))
     ranked.add({id: gains[id] for id in scope.kept(list(gains))}, leg="association")
-    for id in scores:
-        scores[id] += bonus.get(runs[id], 0.0) if id in runs else 0.0
+    for id in runs.keys() & scores.keys() if bonus else ():
+        scores[id] += bonus.get(runs[id], 0.0)
 
 
 def _learn_traits(scope: SearchScope, ranked: RankedEntries, ids: Collection[int]) -> None:
@@ -202,7 +203,8 @@ def _groups(scope: SearchScope, ranked: RankedEntries, ids: Sequence[int]) -> di
     near = association.neighbours(scope.connection, scope.parts, answering, but=scope.shadowed)
     leaders: dict[int, int] = {}
     for place, id in enumerate(ids):
-        for other in {each for side in near.get(id, ()) for each in side}.intersection(ids[place + 1 :]):
+        beside = near.get(id)
+        for other in {*beside.after, *beside.before}.intersection(ids[place + 1 :]) if beside else ():
             leaders.setdefault(other, leaders.get(id, id))
     return leaders
 

@@ -241,12 +241,6 @@ def sources(connection: sqlite3.Connection, ids: Iterable[int]) -> list[TextSour
     return [TextSource._make(row) for row in connection.execute(wanted, (as_json(ids),))]
 
 
-def runs(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, tuple[str, str]]:
-    """The run and the thread in which each of the given entries was saved, "" if in none."""
-    wanted = "SELECT id, source_run, thread FROM entry WHERE id IN (SELECT value FROM json_each(?))"
-    return {id: (run, thread) for id, run, thread in connection.execute(wanted, (as_json(ids),))}
-
-
 def tokens(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tokenizer.TokenizedText]:
     """The tokens of the given entries that have text, in any order."""
     wanted = "SELECT id, reading FROM text WHERE id IN (SELECT value FROM json_each(?))"
