@@ -329,7 +329,7 @@ def changed(
     if (is_new_text or is_other_kind) and before.kind == "episode" and not renews:
         raise ReadOnly(f"{ascii(before.key[:80])} is an episode, which never changes: save under another key")
     expires_at = _expires_at(before, draft, expiry, at=stamp.at, renews=renews)
-    facets = ({"confidence": DEFAULT_CONFIDENCE} if is_new_text else {}) | facets_of(draft)
+    facets = ({"confidence": DEFAULT_CONFIDENCE, "said_at": ""} if is_new_text else {}) | facets_of(draft)
     after = _counted(before.amended(retired=None, expires_at=expires_at, **facets), draft)
     if is_new_text or renews:
         after = after.amended(provenance=replace(by, ordinal=before.provenance.ordinal or by.ordinal))

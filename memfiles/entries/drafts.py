@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from types import NoneType
@@ -56,7 +56,7 @@ class Draft(Struct, frozen=True):
 
     ``ttl`` is in seconds from the last change of the content. ``restarts``: it counts from this save, to the
     millisecond, and without a ``ttl`` that of the category does. ``outcome`` counts a success or a failure of the
-    advice in the entry.
+    advice in the entry. ``said_at`` is a date or a time.
     """
 
     key: str
@@ -72,6 +72,7 @@ class Draft(Struct, frozen=True):
     outcome: Literal["success", "failure"] | None = None
     source: str | None = None
     restarts: bool = False
+    said_at: str | datetime | None = None
 
 
 def facets_of(draft: Draft) -> dict[str, Any]:
@@ -262,6 +263,7 @@ class EntryRules(Struct, frozen=True):
             labels = {what: label[:MAX_LABEL_BYTES] for what, label in named.items() if isinstance(label, str)}
             warnings = self.check_labels(labels)  # as much as an error may quote; longer ones are refused next
         _check_facets(draft)
+        draft = replace(draft, said_at=_moment(draft.said_at))
         tags = None if draft.tags is None else checked_tags(draft.tags)
         links = None if draft.links is None else _checked_links(draft.links)
         if not is_clean:
@@ -385,6 +387,21 @@ def _check_facets(draft: Draft) -> None:
         _check_source(draft.source)
     if draft.outcome not in (None, "success", "failure"):
         raise InvalidArgument("outcome must be 'success' or 'failure'")
+
+
+def _moment(said_at: object) -> str | None:
+    """The timestamp of a date or a time, in UTC if it names no zone; "" takes it back."""
+    if said_at is None or said_at == "":
+        return said_at
+    try:
+        given = datetime.fromisoformat(said_at) if isinstance(said_at, str) else said_at
+        if not isinstance(given, datetime):
+            raise ValueError
+        then = given.replace(tzinfo=UTC) if given.tzinfo is None else given.astimezone(UTC)
+    except (ValueError, OverflowError):
+        shown = ascii(said_at[:40]) if isinstance(said_at, str) else type(said_at).__name__
+        raise InvalidArgument(f"said_at must be a date or a time such as 2026-11-21T09:00:00Z, not {shown}") from None
+    return f"{then:%Y-%m-%dT%H:%M:%S}.{then.microsecond // 1000:03}Z".rjust(24, "0")
 
 
 def _checked_links(links: object) -> tuple[str, ...]:

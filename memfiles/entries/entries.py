@@ -93,17 +93,20 @@ class Entries:
         links: Sequence[str] | None = None,
         ttl: int | None = None,
         source: str | None = None,
+        said_at: str | datetime | None = None,
         expected_revision: int | None = None,
         call_id: str | None = None,
     ) -> Saved:
         """Save ``content`` under ``key`` at the session's level, replacing the content there; durable on return.
 
         Arguments left out keep their stored values, or take the defaults. ``ttl`` is in seconds from the last change of
-        the content. ``expected_revision`` 0 means that there must be no entry yet. A repeated call (same caller,
-        ``call_id`` and content) returns the first receipt. ``SizeExceeded``, ``BudgetExceeded``, ``SecretRefused``,
-        ``RevisionConflict``, ``ReadOnly`` (an episode), ``LockTimeout``, ``StorageFailed``: nothing changed.
+        the content. ``said_at`` is when the content was said, if not now: "last week" in it is seen from then.
+        ``expected_revision`` 0: there must be no entry yet. A repeated call (same caller, ``call_id`` and content)
+        returns the first receipt. ``SizeExceeded``, ``BudgetExceeded``, ``SecretRefused``, ``RevisionConflict``,
+        ``ReadOnly`` (an episode), ``LockTimeout``, ``StorageFailed``: nothing changed.
         """
-        draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, source=source)
+        draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, None, source,
+                      said_at=said_at)  # fmt: skip
         with self._span("save", session):
             return self._saved(session, [draft], expected_revision=expected_revision, call_id=call_id)[0]
 
@@ -243,10 +246,7 @@ class Entries:
     def delete(
         self, session: Caller, key: str, *, expected_revision: int | None = None, call_id: str | None = None
     ) -> Deleted:
-        """Hide the entry of ``key`` at the session's level; ``restore`` brings it back. ``EntryNotFound``.
-
-        ``RevisionConflict`` if it is not at ``expected_revision``: nothing changed.
-        """
+        """Hide the entry of ``key`` at the session's level (``restore``). ``EntryNotFound``, ``RevisionConflict``."""
         with self._span("delete", session), self.parts.purger.sweeping(session):
             return self.parts.writer.delete(session, key, expected_revision=expected_revision, call_id=call_id)
 

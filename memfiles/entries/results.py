@@ -19,7 +19,7 @@ SHOWN_BYTES = 2000
 class Found(Struct, frozen=True):
     """An entry as the session sees it; times are UTC, sizes UTF-8 bytes; ``id`` stays when it gets another key.
 
-    ``provenance`` says where its content comes from.
+    ``provenance`` says where its content comes from, and ``said_at`` when it was said, if not when it was saved.
     """
 
     key: str
@@ -41,6 +41,7 @@ class Found(Struct, frozen=True):
     size_bytes: int
     id: str
     provenance: Provenance
+    said_at: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The whole entry as a JSON object."""
@@ -133,6 +134,8 @@ def found_in(entry: Entry) -> Found:
 
 def _shown(found: Found, names: Sequence[str]) -> dict[str, Any]:
     shown = {name: list(value) if isinstance(value := getattr(found, name), tuple) else value for name in names}
+    if not shown.get("said_at", True):
+        del shown["said_at"]
     if "provenance" in shown:
         shown["provenance"] = found.provenance.shown
     return shown

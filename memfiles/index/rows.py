@@ -96,7 +96,13 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
     text, retired = record.text, record.retired
     state = (retired.state, retired.at, retired.cause) if retired else ("live", "", "")
     content = (text.revision, text.sha256[:_SHORT_DIGEST], block_bytes(record), signature, text.content)
-    named = (record.sources, record.id, (*record.aliases, *record.authors), record.epoch, text.updated_at)
+    named = (
+        record.sources,
+        record.id,
+        (*record.aliases, *record.authors),
+        record.epoch,
+        record.said_at or text.updated_at,
+    )
     return Row._make((*_described(record), *state, *content, *named))
 
 

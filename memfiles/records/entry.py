@@ -142,6 +142,7 @@ class Entry(Struct, frozen=True, dict=True):
     summarises, and ``merged`` the entries that were merged into it. ``given_id`` is the id that it was given at its
     first save, "" in records of format 1, and ``aliases`` are those of entries that were joined with it, sorted.
     ``authors`` are the epochs of the users whose sessions had a hand in an entry that others see, sorted.
+    ``said_at`` is when the content was said, "" if that was when it was saved.
     """
 
     text: Record
@@ -169,6 +170,7 @@ class Entry(Struct, frozen=True, dict=True):
     given_id: str = ""
     aliases: tuple[str, ...] = ()
     authors: tuple[str, ...] = ()
+    said_at: str = ""
 
     @property
     def uid(self) -> str:
@@ -303,6 +305,7 @@ FACETS = (
     Facet("pinned", bool),
     Facet("tags", tuple),
     Facet("links", tuple),
+    Facet("said_at", str),
 )
 """All facets, in one place for drafts, moves, exports, imports and merges."""
 

@@ -58,6 +58,7 @@ from memfiles.records.record import (
     MAX_ORIGINS,
     NOBODY,
     SHA256_PATTERN,
+    TIMESTAMP_PATTERN,
     Change,
     Count,
     Origins,
@@ -111,6 +112,7 @@ class _OnDisk(Struct, frozen=True):
     merged: Annotated[tuple[Merged, ...], Meta(max_length=MAX_SOURCES)] = ()
     authors: Annotated[tuple[UserHash, ...], Meta(max_length=_AUTHORS_MAX)] = ()
     reorganised: Reorganised | None = None
+    said_at: Annotated[str, matching(f"^({TIMESTAMP_PATTERN[1:-1]})?$")] = ""
     history: tuple[Change, ...] = ()
     origins: Annotated[Origins, Meta(max_length=MAX_ORIGINS)] = {}
     redactions: tuple[Piece, ...] = ()
@@ -159,6 +161,7 @@ def encode_entry(entry: EntryRecord) -> bytes:
         *([b'"made_of":' + to_json(entry.made_of)] if entry.made_of else []),
         *([b'"merged":' + to_json([each.to_dict() for each in entry.merged])] if entry.merged else []),
         *([b'"authors":' + to_json(entry.authors)] if entry.authors else []),
+        *([b'"said_at":' + to_json(entry.said_at)] if entry.said_at else []),
         *([b'"reorganised":' + to_json(entry.reorganised)] if entry.reorganised else []),
         b'"revision":%d' % text.revision,
         b'"created_at":"%b"' % text.created_at.encode(),

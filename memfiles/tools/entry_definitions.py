@@ -195,8 +195,9 @@ OPERATIONS: dict[ToolOperation, ToolTemplate] = {
     ),
     "search": ToolTemplate(
         SearchEntries,
-        "Search what you saved in earlier runs by words or a question, best match first. Search before you answer from "
-        "memory or save something that may already be there. Texts are cut at 2,000 bytes.",
+        "Search what you saved in earlier runs by words or a question, best match first; ask again with what you "
+        "found. Search before you answer from memory or save something that may already be there. Texts are cut at "
+        "2,000 bytes.",
         (
             {"query": "Which plan is Ada on?"},
             {"query": "refund double charge", "max_results": 5, "kind": "procedure"},
@@ -206,8 +207,9 @@ OPERATIONS: dict[ToolOperation, ToolTemplate] = {
     "recall": ToolTemplate(
         RecallEntries,
         "Recall what you saved in earlier runs: one thing by its key, with its whole text, or the best matches for "
-        "a query of words or a question. Pass key or query, not both. Recall before you answer from memory, and before "
-        "you save something that may already be there. An unknown key is not an error: found is then false.",
+        "a query of words or a question; recall again with what you found. Pass key or "
+        "query, not both. Recall before you answer from memory, and before you save something that may already be "
+        "there. An unknown key is not an error: found is then false.",
         ({"key": "customers/ada/plan"}, {"query": "Which plan is Ada on?", "max_results": 5}),
         read_only=True,
     ),

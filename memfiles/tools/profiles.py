@@ -133,8 +133,8 @@ _EITHER: dict[ToolOperation, ToolTemplate] = {
     ),
     "look": ToolTemplate(
         LookForEntries,
-        "Search entries, best match first; without query, list their keys. Search before you answer from memory or "
-        "save. Long texts are cut: read them by key.",
+        "Search entries, best match first, then again with what you found; without query, list their keys. Search "
+        "before you answer from memory or save. Long texts are cut: read them by key.",
         ({"query": "Which plan is Ada on?"}, {"prefix": "customers/"}),
         read_only=True,
     ),

@@ -95,6 +95,7 @@ _ENTRY = {
     **dict.fromkeys(("revision", "successes", "failures", "size_bytes"), _INTEGER),
     **{"tags": _TEXTS, "links": _TEXTS, "confidence": _NUMBER, "importance": _NUMBER, "pinned": _BOOLEAN},
     "expires_at": _TEXT_OR_NULL,
+    "said_at": _TEXT,
     "provenance": _TEXTS_BY_NAME,
 }
 _MATCH = _object(

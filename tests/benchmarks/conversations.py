@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 
 
 @dataclass(frozen=True)
 class Turn:
-    """What someone said: the entry's key, its content and the session it was said in."""
+    """What someone said: the entry's key, its content, and the session and the day it was said in."""
 
     key: str
     content: str
     session: str
+    said: str
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,10 @@ def load() -> list[Conversation]:
 def _turns(conversation: dict[str, Any]) -> Iterator[Turn]:
     sessions = [name for name in conversation if re.fullmatch(r"session_\d+", name)]
     for session in sorted(sessions, key=lambda name: int(name.rpartition("_")[2])):
+        day = datetime.strptime(conversation[f"{session}_date_time"].partition(" on ")[2], "%d %B, %Y")
         for turn in conversation[session]:
             caption = f" [{turn['blip_caption']}]" if turn.get("blip_caption") else ""
-            yield Turn(turn["dia_id"], f"{turn['speaker']}: {turn['text']}{caption}", session)
+            yield Turn(turn["dia_id"], f"{turn['speaker']}: {turn['text']}{caption}", session, f"{day:%Y-%m-%d}")
 
 
 def _asked(sample: dict[str, Any]) -> Iterator[Question]:

@@ -13,6 +13,7 @@ from typing import Any
 from memfiles.index.database import create_tables
 from memfiles.index.search.embedder import Embedder
 from memfiles.index.search.search import Hit, search
+from memfiles.index.search.vectors import Matrices
 from memfiles.index.search.weights import WEIGHTS, Weights
 from memfiles.index.text import fts as texts
 
@@ -104,10 +105,11 @@ class Rows:
         shadowed: Collection[int] = frozenset(),
         today: date | None = None,
         weights: Weights = WEIGHTS,
+        matrices: Matrices | None = None,
     ) -> list[Hit]:
         """Search all of a partition, unless told otherwise."""
         options: Any = {"associate": associate, "embedder": embedder, "grouped": grouped, "shadowed": shadowed}
-        options |= {"today": today, "weights": weights}
+        options |= {"today": today, "weights": weights, "matrices": matrices}
         return search(self.connection, parts, query, keep=keep, limit=limit, **options)
 
     def keys(self, query: str, *, parts: Sequence[int] = (1,), limit: int = 10, associate: bool = False) -> list[str]:

@@ -73,6 +73,7 @@ _selector = options(
 @click.argument("key")
 @click.argument("text", required=False)
 @_entry_fields
+@click.option("--said-at", metavar="TIME", help="When it was said, e.g. 2026-11-21.  [default: now]")
 @as_session
 def save_command(key: str, text: str | None, who: As, **given: Any) -> None:
     """Save TEXT under KEY, at the session's level.

@@ -61,6 +61,7 @@ class Document(Struct, frozen=True):
     pinned: bool | None = None
     expires_at: str | None = None
     links: tuple[str, ...] | None = None
+    said_at: str | None = None
     successes: int | None = None
     failures: int | None = None
     made_of: tuple[str, ...] | None = None
@@ -207,7 +208,7 @@ _TYPES: dict[str, _FieldType] = {
     **dict.fromkeys(FIELDS, _TEXT),
     **{name: _FACET_TYPES[kept_as] for name, kept_as in FACETS},
     **dict.fromkeys(("successes", "failures"), _COUNT),
-    **dict.fromkeys(("created", "updated", "expires_at"), _TIME),
+    **dict.fromkeys(("created", "updated", "expires_at", "said_at"), _TIME),
     "id": ("the id of an entry: 32 or 40 digits from 0 to f", lambda id: _is_ids([id], 1)),
     "aliases": (f"a list of at most {MAX_ALIASES} ids of entries", lambda ids: _is_ids(ids, MAX_ALIASES)),
     "made_of": (f"a list of at most {MAX_SOURCES} ids of entries", lambda ids: _is_ids(ids, MAX_SOURCES)),

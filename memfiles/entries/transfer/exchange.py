@@ -52,7 +52,7 @@ from memfiles.storage.fork_safety import collector_paused
 ExportFormat = Literal["markdown", "jsonl", "zip"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl", "zip")
 _DEFAULTS = {each.name: each.default for each in fields(Entry)}
-_OPTIONAL = ("confidence", "importance", "pinned", "expires_at", "links", "successes", "failures", "made_of", "aliases")
+_OPTIONAL = tuple("confidence importance pinned expires_at links said_at successes failures made_of aliases".split())
 _SOURCE = "import"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
