@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import http.client
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
+from memfiles import InvalidArgument, inspector
 from memfiles.inspector.guard import FORM_MAX
+from memfiles.inspector.server import bind
+from memfiles.inspector.view import LARGE_MAX, Shelf
 from tests.inspector.inspecting import OwnProcess, filled, serving
 
 
@@ -129,6 +134,49 @@ def test_who_may_change(asker: Asker, headers: dict[str, str], csrf: str | None,
     assert status == asker.send("/files/playbook/append", fields, **headers)
     page = asker.ask("GET", f"{asker.root}/files/playbook", {"Cookie": asker.cookie})[2]
     assert (status == 303) == (f"- {status} {headers} {csrf}".replace("'", "&#39;") in page)
+
+
+@pytest.mark.parametrize(
+    ("method", "status"),
+    [("HEAD", 200), ("OPTIONS", 403), ("PUT", 403), ("DELETE", 403), ("TRACE", 403), ("QUERY", 403)],
+)
+def test_other_methods_do_nothing(asker: Asker, method: str, status: int) -> None:
+    """But for ``HEAD``, which is a ``GET`` without a text."""
+    assert status == asker.ask(method, f"{asker.root}/files/playbook", {"Cookie": asker.cookie})[0]
+
+
+def test_what_is_kept_between_requests_is_bounded() -> None:
+    """The newest prompts and plans stay, however many were looked at."""
+    shelf = Shelf()
+    for number in range(10 * LARGE_MAX):
+        shelf.keep(shelf.prompts, str(number), "text")
+
+    assert [str(number) for number in range(9 * LARGE_MAX, 10 * LARGE_MAX)] == list(shelf.prompts)
+
+
+def test_the_pages_ask_the_library() -> None:
+    """No module of the inspector imports what writes records, the index or the store."""
+    rooms = re.compile(
+        r"from memfiles\.(files\.manager|storage\.(?:store|journal|atomic|repository)|index\.(?!text)\w+)"
+    )
+    found = [path.name for path in Path(inspector.__file__).parent.glob("*.py") if rooms.search(path.read_text())]
+
+    assert [] == found
+
+
+def test_the_extra_is_named_if_it_is_missing(tmp_path: Path) -> None:
+    """With the command that installs it."""
+    program = "import sys; sys.modules['jinja2'] = None; from memfiles.cli import run; run()"
+    done = subprocess.run([sys.executable, "-c", program, "ui"], cwd=tmp_path, capture_output=True, text=True)
+
+    assert (1, "") == (done.returncode, done.stdout)
+    assert "pip install 'memfiles[ui]'" in done.stderr
+
+
+def test_a_taken_port_is_named() -> None:
+    """With what to do."""
+    with bind(0) as taken, pytest.raises(InvalidArgument, match="choose another with --port"):
+        bind(taken.getsockname()[1])
 
 
 def test_a_form_has_a_limit(asker: Asker) -> None:
