@@ -87,6 +87,7 @@ ERASED = {
     "on both at once": "A save K t1;A delete K;A sync;B sync;B age;A purge;B purge;A sync;A save K t3;B restore K",
     "moved": "A save K t1;A sync;B sync;A delete K;B rename K M;A age;A purge;A sync;B delete M;B age;B purge",
     "before the bucket was put back": "A save K t1;A sync;A delete K;A age;A purge;A sync;A rewind 1;B sync",
+    "of a run": "A talk M t2;A age;A purge",
 }
 
 
