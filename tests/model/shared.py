@@ -1,0 +1,231 @@
+"""Four processes on one database instead of a mirror: what each did, and what all of them must find afterwards.
+
+A script gives each process a list of calls on the same few files and entries. The processes make them at the same time,
+and say of each what became of it. ``violations`` compares that with what is there at the end, and with what each was
+shown on the way.
+
+What must hold: an acknowledged line is in its file once, unless it was redacted; one whose outcome is unknown is there
+once or not at all, and one that was refused is not; a redacted or forgotten text is nowhere; an entry has the content
+of a save that no acknowledged later one replaced; a search shows what had been acknowledged, to anyone, before it
+began; and revisions of a record never go back.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import memfiles
+from memfiles.errors import MemfilesError, OutcomeUnknown
+
+FILES = ("board", "notes")
+KEYS = ("plan", "tea", "color")
+PROCESSES = 4
+WORKFLOW = """
+name: shared
+memory:
+  store: {url}
+  files:
+    - {{uid: board, name: board, max_size_bytes: 1000000}}
+    - {{uid: notes, name: notes, max_size_bytes: 1000000}}
+  entries: {{}}
+agents: {{desk: {{memory: [{{id: board, mode: rw}}, {{id: notes, mode: rw}}]}}}}
+"""
+Call = dict[str, Any]
+
+
+@dataclass
+class Done:
+    """A call and what became of it: ``ok``, ``refused CODE`` or ``unknown``; times are those of one clock."""
+
+    call: Call
+    outcome: str
+    begun: float
+    ended: float
+    shown: Any = None
+    revision: int = 0
+
+
+@dataclass
+class Ending:
+    """What is there at the end: the files, the entries by key, and the texts of everything that is kept."""
+
+    files: dict[str, str]
+    entries: dict[str, str | None]
+    kept: str = field(repr=False)
+
+
+def script(seed: int, *, calls: int = 8) -> list[list[Call]]:
+    """The calls of each process; texts are found nowhere else."""
+    chance = random.Random(f"shared {seed}")
+    return [[_call(chance, f"s{seed}p{process}c{number}") for number in range(calls)] for process in range(PROCESSES)]
+
+
+def _call(chance: random.Random, name: str) -> Call:
+    verb = chance.choices(
+        ("append", "edit", "redact", "undo", "save", "update", "delete", "restore", "forget", "search", "append_many"),
+        (8, 2, 1, 1, 6, 1, 1, 1, 1, 4, 1),
+    )[0]
+    return {"verb": verb, "file": chance.choice(FILES), "key": chance.choice(KEYS), "text": f"w{name}w", "id": name}
+
+
+def carry_out(memory: memfiles.Memory, call: Call) -> tuple[Any, int]:
+    """Make one call; what it showed, and the revision that it made."""
+    manager, entries, session = memory.manager, memory.entries, memory.session("desk")
+    file, key, text, id = call["file"], call["key"], call["text"], call["id"]
+    match call["verb"]:
+        case "append":
+            return None, manager.append(file, f"{text}\n", call_id=id).revision
+        case "append_many":
+            receipts = manager.append_many([(each, f"{text}\n") for each in FILES])
+            return None, receipts[0].revision
+        case "edit":
+            line = _some_line(manager.read(file))
+            return line, manager.edit(file, f"{line}\n", f"{line}\n{text}\n", call_id=id).revision
+        case "redact":
+            line = call["target"] = _some_line(manager.read(file))
+            return line, manager.redact(file, line).receipt.revision
+        case "undo":
+            return manager.read(file), manager.append(file, f"{text}\n").revision
+        case "save":
+            return None, entries.save(session, key, text, call_id=id).revision
+        case "update":
+            return None, entries.update(session, key, tags=[text], call_id=id).revision
+        case "delete":
+            entries.delete(session, key, call_id=id)
+            return None, 0
+        case "restore":
+            return None, entries.restore(session, key, call_id=id).revision
+        case "forget":
+            found = entries.get(session, key)
+            call["target"] = found.content if found is not None else None
+            entries.forget(session, key=key)
+            return call["target"], 0
+    shown = {match.found.key: match.found.content for match in entries.search(session, "w" + key).matches}
+    every = {each.key: each.content for each in entries.list(session).memories}
+    return {"files": {each: manager.read(each) for each in FILES}, "entries": every | shown}, 0
+
+
+def _some_line(content: str) -> str:
+    lines = [line for line in content.splitlines() if line.startswith("ws")]
+    return lines[len(content) % len(lines)] if lines else "nothing"
+
+
+def work(folder: Path, lines: Iterator[str]) -> None:
+    """The process: for each line, open the memory, make the calls, and print what became of them."""
+    for line in lines:
+        url, calls = json.loads(line)
+        path = folder / "workflow.yaml"
+        path.write_text(WORKFLOW.format(url=json.dumps(url)))
+        done: list[Any] = []
+        memory = _opened(path)
+        print("ready", flush=True)
+        next(lines)
+        for call in calls:
+            begun = time.monotonic()
+            try:
+                shown, revision = carry_out(memory, call)
+                outcome = "ok"
+            except OutcomeUnknown:
+                outcome, shown, revision = "unknown", call.get("target"), 0
+            except MemfilesError as error:  # a text may be out of its record, and not yet out of all that is kept
+                outcome, shown, revision = f"refused {error.code}", call.get("target"), 0
+            done.append([call, outcome, begun, time.monotonic(), shown, revision])
+        with suppress(MemfilesError):
+            memory.close()
+        print(json.dumps(done), flush=True)
+
+
+def _opened(path: Path) -> memfiles.Memory:
+    for _ in range(100):
+        with suppress(MemfilesError):
+            return memfiles.open(path, watch=False)
+        time.sleep(0.2)
+    raise AssertionError("the memory cannot be opened")
+
+
+def violations(processes: Sequence[Sequence[Done]], end: Ending) -> list[str]:
+    """What should not be: nothing, if the store keeps its promises."""
+    every = [done for process in processes for done in process]
+    removed = {done.shown for done in every if done.call["verb"] in ("redact", "forget")}
+    gone = {done.shown for done in every if done.call["verb"] in ("redact", "forget") and done.outcome == "ok"}
+    found = []
+    for done in every:
+        verb, text = done.call["verb"], done.call["text"]
+        if verb in ("append", "edit", "undo", "append_many"):
+            for file in FILES if verb == "append_many" else (done.call["file"],):
+                number = end.files[file].splitlines().count(text)
+                least = 1 if done.outcome == "ok" and text not in removed else 0
+                most = 0 if done.outcome.startswith("refused") else 1
+                if not least <= number <= most:
+                    found.append(f"{verb} of {text}: {done.outcome}, and it is {number} times in {file}")
+    found += [f"{text} was taken out, and is there" for text in gone - {None, "nothing"} if text in end.kept]
+    found += [*_lost_saves(every, end, removed), *_late_views(every, removed), *_revisions(processes)]
+    return found
+
+
+def _lost_saves(every: Sequence[Done], end: Ending, removed: set[Any]) -> Iterator[str]:
+    """Entries whose content at the end is that of a save which a later acknowledged one replaced."""
+    for key in KEYS:
+        saves = [it for it in every if it.call["verb"] == "save" and it.call["key"] == key and it.outcome != "refused"]
+        content = end.entries[key]
+        touched = [it for it in every if it.call["key"] == key and it.call["verb"] in ("delete", "forget", "restore")]
+        if content is None:
+            if any(it.outcome == "ok" for it in saves) and not touched:
+                yield f"{key} was saved, and is not there"
+            continue
+        made = [it for it in saves if it.call["text"] == content]
+        if not made:
+            yield f"{key} has {content}, which nobody saved"
+        later = [it for it in saves if it.outcome == "ok" and made and it.begun > made[0].ended]
+        if not touched and any(it.call["text"] not in removed for it in later):
+            yield f"{key} has {content}, although another save came after it"
+
+
+def _late_views(every: Sequence[Done], removed: set[Any]) -> Iterator[str]:
+    """Searches and reads that did not show what had been acknowledged before they began."""
+    appends = [it for it in every if it.call["verb"] in ("append", "edit", "undo") and it.outcome == "ok"]
+    gone = [it for it in every if it.call["verb"] in ("redact", "forget") and it.outcome == "ok"]
+    touched = {it.call["key"] for it in every if it.call["verb"] in ("delete", "forget", "restore")}
+    for view in (it for it in every if it.call["verb"] == "search" and it.outcome == "ok"):
+        for it in appends:
+            lines = view.shown["files"][it.call["file"]].splitlines()
+            if it.ended < view.begun and it.call["text"] not in removed and it.call["text"] not in lines:
+                yield f"{it.call['text']} was acknowledged before {view.call['id']} read the file without it"
+        for it in gone:
+            if it.ended < view.begun and it.shown and it.shown != "nothing" and it.shown in json.dumps(view.shown):
+                yield f"{it.shown} was gone before {view.call['id']} showed it"
+        for key in set(KEYS) - touched:
+            changes = [it for it in every if it.call["verb"] in ("save", "update") and it.call["key"] == key]
+            if any(it.begun < view.ended and it.ended > view.begun for it in changes):
+                continue  # an entry that changes meanwhile may be left out
+            saves = [it for it in changes if it.call["verb"] == "save" and it.outcome == "ok"]
+            if any(it.ended < view.begun for it in saves) and key not in view.shown["entries"]:
+                yield f"{key} was saved before {view.call['id']} did not find it"
+
+
+def _revisions(processes: Sequence[Sequence[Done]]) -> Iterator[str]:
+    """Revisions of one file that a process saw go back, or that two changes share."""
+    made: dict[tuple[str, int], str] = {}
+    for process in processes:
+        last: dict[str, int] = {}
+        for done in process:
+            if done.outcome != "ok" or done.call["verb"] not in ("append", "edit", "undo"):
+                continue
+            file, revision = done.call["file"], done.revision
+            if revision <= last.get(file, 0):
+                yield f"{done.call['id']} made revision {revision} of {file} after {last[file]}"
+            last[file] = revision
+            if (other := made.setdefault((file, revision), done.call["id"])) != done.call["id"]:
+                yield f"{other} and {done.call['id']} both made revision {revision} of {file}"
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]), iter(sys.stdin))
