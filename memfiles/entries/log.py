@@ -204,7 +204,8 @@ class LogReader:
         rows = self._db.index.ask(
             lambda opened: queries.gone(opened, queries.parts(opened, view), now=now, limit=limit + 1, **erased)
         )
-        found = (entry for row in rows if (entry := shown_at(self._db.repository, row.path)) is not None)
+        with self._db.repository.together([row.path for row in rows]):
+            found = [entry for row in rows if (entry := shown_at(self._db.repository, row.path)) is not None]
         hidden = [entry for entry in found if not entry.is_live(now) and self._db.erased_at(entry) is None]
         self._note("deleted", caller, hidden[:limit])
         return Gone(tuple(map(_gone, hidden[:limit])), len(hidden) > limit)

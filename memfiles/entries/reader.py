@@ -42,7 +42,7 @@ from memfiles.records.keys import (
 )
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.storage.atomic import is_forbidden
-from memfiles.storage.record_store import Records, RecordStore
+from memfiles.storage.record_store import Records, RecordStore, RemoteStore
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import sweep, with_files
 
@@ -51,6 +51,7 @@ DEFAULT_RESULTS = 10
 MAX_PAGE = 100
 NO_FILTERS = Filters()
 T = TypeVar("T")
+_TOGETHER_MAX = 1000  # records that are asked for at once, so that they fit in memory
 _ROUNDS = 4  # searches that are repeated because a record changed under them
 _log = logging.getLogger("memfiles")
 EntryRepository = RecordRepository[EntryRecord]
@@ -114,15 +115,16 @@ class EntryDatabase(Struct):
 
     def entries(self, paths: Iterable[str]) -> list[Entry]:
         """The entries at these paths, hidden or not."""
-        return [entry for path in paths if (entry := entry_at(self.repository, path)) is not None]
+        wanted = list(paths) if isinstance(self.store, RemoteStore) else ()
+        with self.repository.together(wanted[:_TOGETHER_MAX]):
+            return [entry for path in wanted or paths if (entry := entry_at(self.repository, path)) is not None]
 
     def visible(self, view: View, key: str) -> Entry | None:
         """The live entry of that key that shadows the others in the view."""
-        for partition in view:
-            entry = entry_at(self.repository, partition.path(key))
-            if entry is not None and self.is_live(entry):
-                return entry
-        return None
+        paths = [partition.path(key) for partition in view]
+        with self.repository.together(paths):
+            found = (entry_at(self.repository, path) for path in paths)
+            return next((entry for entry in found if entry is not None and self.is_live(entry)), None)
 
     def not_there(self, caller: Caller, key: str) -> EntryNotFound:
         """The error for a key without an entry that the caller may change; it names the level of one that it sees."""
@@ -277,7 +279,8 @@ class EntryReader:
                 question = None
                 hits = self._hits(asked, question)
             answers = Answers(query, hits, meaning=question is not None, read=self._read)
-            made = use(answers)
+            with self._db.repository.together([hit.path for hit in hits[: 2 * MAX_RESULTS]]):
+                made = use(answers)
             if not answers.are_late:
                 break
         return answers, made
@@ -295,7 +298,8 @@ class EntryReader:
             if not rows:
                 break
             after = queries.place_of(rows[-1])
-            found += (found_in(entry) for row in rows if (entry := self._read(row.path, row.revision)) is not None)
+            with self._db.repository.together([row.path for row in rows]):
+                found += (found_in(entry) for row in rows if (entry := self._read(row.path, row.revision)) is not None)
         is_more = len(found) > limit
         return Page(tuple(found[:limit]), asked.cursor_after(found[limit - 1]) if is_more else None)
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -80,6 +81,7 @@ class RecordRepository(Generic[R]):
         self._seen: dict[str, Observed[R] | None] = {}
         self._seen_bytes = 0  # of the undeclared ones
         self._remembering = threading.Lock()
+        self._asked = threading.local()
         renew_in_child(self, RecordRepository._renew)
 
     def _renew(self) -> None:
@@ -109,7 +111,18 @@ class RecordRepository(Generic[R]):
 
         If only declared records exist: ``FileNotDeclared`` for others, ``RecordCorrupt`` if no good version is known.
         """
-        return self._look(self.store if among is None else among, path)
+        records: Records = getattr(self._asked, "records", self.store) if among is None else among
+        return self._look(records, path)
+
+    @contextmanager
+    def together(self, paths: Iterable[str]) -> Iterator[None]:
+        """Let this thread's looks at these records be of one question to a store over a network."""
+        before = getattr(self._asked, "records", self.store)
+        self._asked.records = self.store.view(paths)
+        try:
+            yield
+        finally:
+            self._asked.records = before
 
     def _look(self, records: Records, path: str) -> Observed[R]:
         seen = self._seen.get(path)

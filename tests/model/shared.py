@@ -84,7 +84,7 @@ def carry_out(memory: memfiles.Memory, call: Call) -> tuple[Any, int]:
         case "append":
             return None, manager.append(file, f"{text}\n", call_id=id).revision
         case "append_many":
-            receipts = manager.append_many([(each, f"{text}\n") for each in FILES])
+            receipts = manager.append_many([(each, f"{text}-{each}\n") for each in FILES])
             return None, receipts[0].revision
         case "edit":
             line = _some_line(manager.read(file))
@@ -160,12 +160,14 @@ def violations(processes: Sequence[Sequence[Done]], end: Ending) -> list[str]:
     for done in every:
         verb, text = done.call["verb"], done.call["text"]
         if verb in ("append", "edit", "undo", "append_many"):
-            for file in FILES if verb == "append_many" else (done.call["file"],):
-                number = end.files[file].splitlines().count(text)
-                least = 1 if done.outcome == "ok" and text not in removed else 0
+            many = verb == "append_many"
+            for file in FILES if many else (done.call["file"],):
+                line = f"{text}-{file}" if many else text
+                number = end.files[file].splitlines().count(line)
+                least = 1 if done.outcome == "ok" and line not in removed else 0
                 most = 0 if done.outcome.startswith("refused") else 1
                 if not least <= number <= most:
-                    found.append(f"{verb} of {text}: {done.outcome}, and it is {number} times in {file}")
+                    found.append(f"{verb} of {line}: {done.outcome}, and it is {number} times in {file}")
     found += [f"{text} was taken out, and is there" for text in gone - {None, "nothing"} if text in end.kept]
     found += [*_lost_saves(every, end, removed), *_late_views(every, removed), *_revisions(processes)]
     return found
@@ -192,7 +194,7 @@ def _lost_saves(every: Sequence[Done], end: Ending, removed: set[Any]) -> Iterat
 def _late_views(every: Sequence[Done], removed: set[Any]) -> Iterator[str]:
     """Searches and reads that did not show what had been acknowledged before they began."""
     appends = [it for it in every if it.call["verb"] in ("append", "edit", "undo") and it.outcome == "ok"]
-    gone = [it for it in every if it.call["verb"] in ("redact", "forget") and it.outcome == "ok"]
+    gone = [it for it in every if it.call["verb"] in ("redact", "forget") and it.outcome == "ok" and it.shown]
     touched = {it.call["key"] for it in every if it.call["verb"] in ("delete", "forget", "restore")}
     for view in (it for it in every if it.call["verb"] == "search" and it.outcome == "ok"):
         for it in appends:
@@ -200,7 +202,7 @@ def _late_views(every: Sequence[Done], removed: set[Any]) -> Iterator[str]:
             if it.ended < view.begun and it.call["text"] not in removed and it.call["text"] not in lines:
                 yield f"{it.call['text']} was acknowledged before {view.call['id']} read the file without it"
         for it in gone:
-            if it.ended < view.begun and it.shown and it.shown != "nothing" and it.shown in json.dumps(view.shown):
+            if it.ended < view.begun and it.shown != "nothing" and it.shown in json.dumps(view.shown):
                 yield f"{it.shown} was gone before {view.call['id']} showed it"
         for key in set(KEYS) - touched:
             changes = [it for it in every if it.call["verb"] in ("save", "update") and it.call["key"] == key]

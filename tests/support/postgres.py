@@ -41,21 +41,23 @@ _OPTIONS = {"fsync": "off", "max_connections": "60", "shared_buffers": "32MB", "
 class PostgresServer:
     """A server that this process started, or another one that it was pointed to."""
 
-    def __init__(self, folder: Path | None, dsn: str) -> None:
+    def __init__(self, folder: Path | None, dsn: str, *, is_durable: bool = False) -> None:
+        """``is_durable``: a commit waits for the disk, as only benchmarks need it."""
         self.folder = folder
-        self._dsn = dsn
+        self.dsn = dsn
+        self._options = {**_OPTIONS, **({"fsync": "on"} if is_durable else {})}
         self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, workspace: str, *, user: str = ROLE, **options: str) -> str:
         """The URL of a workspace for a role; ``options`` such as ``host`` and ``port`` replace those of the server."""
-        known = {name: str(value) for name, value in conninfo_to_dict(self._dsn).items() if name != "password"}
+        known = {name: str(value) for name, value in conninfo_to_dict(self.dsn).items() if name != "password"}
         known |= {"user": user, "schema": SCHEMA, "workspace": workspace, **options}
         return f"postgresql:///{known.pop('dbname', 'postgres')}?{urlencode(known)}"
 
     @contextmanager
     def admin(self) -> Iterator[psycopg.Connection]:
         """A connection of the superuser, each of whose statements is a transaction."""
-        with psycopg.connect(self._dsn, autocommit=True) as connection:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
             yield connection
 
     def workspace(self, role: str = ROLE) -> str:
@@ -79,7 +81,7 @@ class PostgresServer:
     def start(self) -> None:
         """Start the server, and return once it answers."""
         assert self.folder is not None
-        options = [f"-c{name}={value}" for name, value in _OPTIONS.items()]
+        options = [f"-c{name}={value}" for name, value in self._options.items()]
         command = [str(_programs() / "postgres"), "-D", str(self.folder / "data"), "-k", str(self.folder), *options]
         deadline = time.monotonic() + _UP_WITHIN
         while True:
@@ -143,7 +145,7 @@ class PostgresServer:
         assert self._process is not None
         while self._process.poll() is None and time.monotonic() < deadline:
             try:
-                psycopg.connect(self._dsn, connect_timeout=5).close()
+                psycopg.connect(self.dsn, connect_timeout=5).close()
                 return True
             except psycopg.OperationalError:
                 time.sleep(0.02)
@@ -151,8 +153,8 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
-    """A server with the schema and its roles, ended and removed with the block."""
+def postgres_server(*, is_durable: bool = False) -> Iterator[PostgresServer]:
+    """A server with the schema and its roles, ended and removed with the block; see ``PostgresServer``."""
     if dsn := os.environ.get("MEMFILES_TEST_DSN"):
         server = PostgresServer(None, dsn)
         server.set_up()
@@ -166,7 +168,8 @@ def postgres_server() -> Iterator[PostgresServer]:
         initdb = ["--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync", "-U", "postgres", "-D"]
         command = [str(programs / "initdb"), *initdb, str(folder / "data")]
         subprocess.run(command, check=True, capture_output=True, cwd=folder, user=_owner(), timeout=_UP_WITHIN)
-        server = PostgresServer(folder, make_conninfo(host=str(folder), user="postgres", dbname="postgres"))
+        dsn = make_conninfo(host=str(folder), user="postgres", dbname="postgres")
+        server = PostgresServer(folder, dsn, is_durable=is_durable)
         try:
             server.start()
             server.set_up()

@@ -127,7 +127,7 @@ class Told:
     """
 
     def __init__(self, rows: Rows, wanted: Sequence[str], *, is_all: bool = False) -> None:
-        """``is_all``: ask for the bytes of all of them at once, whatever is known."""
+        """``is_all``: ask for all of them at once: for their bytes, unless most are known, and may be the same."""
         self.wanted = wanted
         self.seen: dict[str, Signature | None] = {}
         self.is_of_one_time = True
@@ -136,7 +136,8 @@ class Told:
         self._signatures = {path: known[path] for path in wanted if path in known}
         self._bodies: dict[str, tuple[bytes, Signature]] = {}
         self._asked = {path for path in wanted if path not in self._signatures}
-        if len(self._asked) > _FETCHED_MAX and not is_all:
+        are_known = is_all and 2 * sum(path in rows.known for path in wanted) > len(wanted)
+        if are_known or (len(self._asked) > _FETCHED_MAX and not is_all):
             found: Mapping[str, Signature] = rows.signatures(self._asked)
             self._take(self._asked, found)
         elif self._asked:
