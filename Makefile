@@ -30,6 +30,9 @@ sweeps: $(INSTALLED) tools  ## Kills, power cuts and faults at every system call
 	MEMFILES_EVERY_CALL=1 MEMFILES_POWER_SECONDS=60 $(BIN)/pytest tests/durability tests/sync/test_kill_sweep.py \
 	  tests/entries/test_processes.py
 	MEMFILES_SCRIPTS=6700 MEMFILES_KILLED_SCRIPTS=500 $(BIN)/pytest tests/model
+	MEMFILES_SHARED_SCRIPTS=2000 MEMFILES_TROUBLED_SCRIPTS=200 MEMFILES_SHARED_LINES=4000 $(BIN)/pytest \
+	  tests/model/test_shared.py
+	MEMFILES_EVERY_CALL=1 $(BIN)/pytest tests/storage/test_postgres_store.py
 	MEMFILES_WORLDS=5000 $(BIN)/pytest tests/surfaces/test_noninterference.py
 	MEMFILES_ROUNDS=1000 $(BIN)/pytest tests/storage/test_store.py
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import unavailable
 from tests.support import ROOT
+from tests.support.postgres import postgres_server
 
 pytestmark = pytest.mark.slow
 EXAMPLES = ROOT / "examples"
@@ -25,10 +26,11 @@ def examples(tmp_path: Path) -> Path:
     return Path(shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns(".memory")))
 
 
-def output_of(script: Path) -> str:
+def output_of(script: Path, *args: str) -> str:
     """What the script prints; it must end well and say nothing on stderr."""
     untraced = os.environ | {"LANGSMITH_TRACING": "false"}
-    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=untraced)
+    command = [sys.executable, str(script), *args]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=untraced)
     assert (0, "") == (ran.returncode, ran.stderr)
     return ran.stdout
 
@@ -47,6 +49,15 @@ def test_declare_files(examples: Path) -> None:
     assert ["customer-notes: kept", "playbook: kept"] == second.splitlines()[:2]
     assert ["# Customers", "- Bob is on Pro.", "- Bob is on Pro."] == second.splitlines()[-3:]
     assert "refused: the text to replace does not occur in customer-notes" in first
+
+
+def test_two_workers(examples: Path) -> None:
+    """Each worker finds what the other saved just before, and the log has the lines of both in their order."""
+    with postgres_server() as server:
+        shown = output_of(examples / "two_workers.py", server.url(server.workspace()))
+
+    assert [f"case {number}: {number + 1} cases are known" for number in range(4)] == shown.splitlines()[:4]
+    assert ["- ada: 0", "- bob: 1", "- ada: 2", "- bob: 3"] == shown.splitlines()[4:]
 
 
 def test_recall_a_turn(examples: Path) -> None:

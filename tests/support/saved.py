@@ -17,8 +17,9 @@ from memfiles.records.keys import scope_folder, user_hash
 from memfiles.records.marks import Mark, tombstones_in
 from memfiles.records.record import FORMAT, Actor, Change, Operation, extend, successor, with_content
 from memfiles.storage.events import Subscribers, utc_now
-from memfiles.storage.store import Store
+from memfiles.storage.home import home_of
 from tests.support.records import SEEDED_AT
+from tests.support.stores import place_of
 
 
 def saved(
@@ -132,7 +133,7 @@ def entries_in(
     directory: Path, *, rules: EntryRules | None = None, now: Callable[[], str] = utc_now, **options: Any
 ) -> Iterator[Entries]:
     """The entries of a memory directory, opened and closed."""
-    store = Store(directory, now=now, durability=options.pop("durability", "os"))
+    store = home_of(place_of(directory)).open(now=now, durability=options.pop("durability", "os"))
     entries = Entries(store, rules=rules or EntryRules(), subscribers=Subscribers(), now=now, **options)
     try:
         yield entries
