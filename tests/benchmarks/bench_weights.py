@@ -1,7 +1,8 @@
 """Where the weights of a search come from: what each finds on five long conversations, leaving one out.
 
 The candidates are the table and, one at a time, halves, doubles and values a quarter away. For each conversation, the
-candidate is taken that finds most in the other four; the figures are of what it finds in the one that was left out.
+candidate is taken that finds most in the other four; the figures are of what it finds in the one that was left out. The
+table was fitted to all five, so this shows how stable the weights are, not what unseen conversations give.
 """
 
 from __future__ import annotations

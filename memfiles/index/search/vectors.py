@@ -2,9 +2,9 @@
 
 A vector is kept under the model's name and the digest of the content, so a content is embedded once however often it
 is saved, and another model starts from nothing. A question is compared with the vector of an entry together with those
-of its neighbours, as what was said just before and after says what a short text is about: alone they found a tenth as
-much. The matrix of a partition stays in memory; a search adds what was saved since, so it reads few vectors. At the
-sizes of a memory that is exact and fast enough, and needs no vector index.
+of its neighbours, as what was said just before and after says what a short text is about: in conversations that found
+0.6 points of recall@10 more than vectors of single entries. The matrix of a partition stays in memory; a search adds
+what was saved since, so it reads few vectors. It compares with all of them, and needs no vector index.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NEAREST = 50  # entries that gain by their meaning
 BATCH = 64  # texts embedded at once, at most
-BATCH_CHARACTERS = 16_000  # about 4,000 tokens, which take a second; one text may be longer
+BATCH_CHARACTERS = 16_000  # about 4,000 tokens, by estimate a second; one text may be longer
 MOST_BYTES = 256 * 1024 * 1024  # of matrices that are kept; beyond, those of the partitions used last
 AROUND = 0.7  # the weight of the mean of the neighbours, next to that of the entry itself
 

@@ -4,9 +4,6 @@ A day has the words ``day20260504``, ``week202619`` (ISO 8601), ``month202605``,
 less exact has fewer. An expression is resolved from the day on which it was said, or, where the text names one day and
 tells of the time before it, from that day. Dates are read in ISO 8601 and as they are written in English, in which
 relative expressions are read as well.
-
-dateparser (BSD) reads 200 languages, but it takes 0.2 s to load and milliseconds for a text, and it takes words such as
-"may", "sat" and "second" for dates.
 """
 
 from __future__ import annotations
