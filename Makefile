@@ -46,6 +46,7 @@ $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # the first that knows --group
 	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m compileall -q memfiles mirrors  # as pip does with a wheel, also with PYTHONDONTWRITEBYTECODE
 	touch $@
 
 # The benchmarks count flushes with strace, the power cuts mount ext4 and xfs images, and Chromium looks at the pages of

@@ -347,10 +347,11 @@ class MirrorFiles(NamedTuple):
 
     def scrub_database(self, file: DerivedFile, work: Callable[[Any], None]) -> None:
         """See ``MirrorSide``; one that cannot be read is removed, as it may hold anything."""
-        if not (self.directory / file.path).exists():
-            return
         from memfiles.storage.derived_database import DatabaseLost  # late, as above
 
+        with file.failures():
+            if not (self.directory / file.path).exists():
+                return
         try:
             with file.failures(), closing(file.connect(self.directory)) as connection:
                 connection.execute("PRAGMA synchronous = FULL")
