@@ -235,6 +235,8 @@ def _diverged(copies: _Copies, *, on_conflict: ConflictPolicy) -> MergeResult[Re
     """
     local, remote = copies.local, copies.remote
     ours = _rebased(copies, winner="second")
+    if not ours.is_clean and (text := _merged_at_open_end(copies)) is not None:
+        ours = Rebased(text, (*ours.changes, splice_change(ours.content, text, copies.change)))
     if ours.is_clean:
         return MergeResult(copies.finished(ours.changes or [copies.change], ours.content, onto=remote))
     content, loser, winner = ours.content, remote, local
@@ -266,6 +268,18 @@ def _rebased(copies: _Copies, *, winner: Side) -> Rebased:
     rest = rebase(joined_text.text, suffix, winner=winner)
     changes = (change, *_carried(suffix.textless), *rest.changes)  # a large change leaves no history before it
     return Rebased(rest.content, changes, joined_text.is_clean and rest.is_clean)
+
+
+def _merged_at_open_end(copies: _Copies) -> str | None:
+    """The text of both if they diverged at a line without an end and merge as wholes; None if they do not.
+
+    What is appended to such a line joins it, so that an edit of the line, rebased by itself, would replace it.
+    """
+    base = copies.merge_base
+    if base is None or not base.is_exact or not base.content or base.content.endswith("\n"):
+        return None
+    merged = _whole_merge(base, copies.remote.content, copies.local.content, winner="second")
+    return merged.text if merged.is_clean else None
 
 
 def _whole_merge(merge_base: MergeBase, first: str, second: str, *, winner: Side) -> MergedText:

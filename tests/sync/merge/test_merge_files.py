@@ -265,6 +265,17 @@ def test_an_append_to_a_line_without_an_end_is_not_doubled_by_a_conflict(on_conf
         assert (1, 2) == (content.count("open"), content.count("more"))
 
 
+@pytest.mark.parametrize("on_conflict", ["local", "remote"])
+def test_an_append_to_an_open_line_survives_an_edit_of_that_line(on_conflict: ConflictPolicy) -> None:
+    """It joined the line on one side, and the other side completed and edited it: both stand, once."""
+    completed = done(shared("foo one"), *appends(" bar two\n"), edits("foo", "qux"), by=HERE)
+    appended = done(shared("foo one"), *appends("baz\n"), by=THERE)
+
+    for one, other in ((completed, appended), (appended, completed)):
+        result = merged(one, other, on_conflict=on_conflict)
+        assert ("qux one bar two\nbaz\n", None) == (result.record.content, result.loser)
+
+
 def test_more_changes_than_the_history_holds_are_kept() -> None:
     """The base is then in the other side's history; what is left of the changes is made again one by one."""
     local = done(shared(), *appends(*[f"ours {number}\n" for number in range(150)]), by=HERE)
