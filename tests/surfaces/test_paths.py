@@ -25,7 +25,8 @@ memory:
 agents: {support: {level: PUBLIC, memory: [{id: notes, mode: rw}]}}
 """
 OURS = tuple(str(ROOT / package) + "/" for package in ("memfiles", "mirrors"))
-MOST = {"append_memory": 20, "memory_save": 30, "memory_search": 28}  # a save also erases what is due, and evicts
+MOST = {"append_memory": 20, "memory_save": 31, "memory_search": 32}
+"""A save also erases what is due, and evicts; a search reads what a text says of its language, its time and its run."""
 ROUNDS = 3
 
 
