@@ -195,10 +195,12 @@ class Oracle:
             return
         if any(text not in it and halves(name)[0] in it for it in [was, *_contents(path, before[path])]):
             self._fragments.add((file, name))  # its redactor saw it cut in two, and asked for the whole
+        self._blotted |= {file} if step.verb == "blot" else set()
+        if step.verb == "blot" and text in content_of(after.get(path, b"")):
+            return  # in the middle of another line, which is not what was redacted
         removal = self._removed_by(step.machine)
         self._redacted[file, name].add(removal)
         self._redacted_in[removal] = str(from_json(before[path]).get("epoch", ""))
-        self._blotted |= {file} if step.verb == "blot" else set()
 
     def _forgets(self, step: Step, before: Records, after: Records, *, done: bool) -> None:
         if done:

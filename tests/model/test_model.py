@@ -65,6 +65,9 @@ FOUND = {
         "B redact diary@ada t1;B flush"
     ),
     "a last letter alike by chance": "A append notes t4;A push;B sync;A edit notes t4 t6;B redact notes t4",
+    "a line redacted, whose text is also in another line": (
+        "B append notes t4;B split notes t4 t5;B rewrite notes t5 t7;B blot notes t5"
+    ),
     "one half redacted around an insert": "A append notes t1;A tick;A redact notes t1;B split notes t1 t2",
 }
 """Scripts that broke a promise once."""
