@@ -67,7 +67,8 @@ PAINTED = """
 INTRO = (
     f"`memfiles ui` on {FILES:,} memory files, {ENTRIES:,} entries and {USERS:,} users, in headless Chromium on the "
     f"same machine: the first contentful paint (median of {ROUNDS}), the size of the page, and what the server "
-    f"spent on it of the processor, which other programs lengthen little."
+    f"spent on it of the processor, which other programs lengthen little. A visit begins when the server is idle, as "
+    f"parts of the page before it may still be read from the audit."
 )
 
 
@@ -114,6 +115,7 @@ def _visited(visit: Visit, pid: int, path: str) -> tuple[float, str]:
     """The paint of a page in milliseconds, and that with its costs for a person."""
     paints, costs, size = [], [], 0
     for _ in range(ROUNDS + 1):  # the first one fills caches, as the first page of a day does
+        _wait_until_idle(visit, pid)
         begun = _busy(pid)
         visit.go(path)
         while (measured := visit.page.evaluate(PAINTED))[0] is None:
@@ -131,6 +133,14 @@ def _busy(pid: int) -> float:
     """Milliseconds of the processor that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_MS
+
+
+def _wait_until_idle(visit: Visit, pid: int) -> None:
+    """Wait for what the page before still asked for."""
+    before = -1.0
+    while (now := _busy(pid)) != before:
+        before = now
+        visit.page.wait_for_timeout(150)
 
 
 def _resident(pid: int) -> float:
