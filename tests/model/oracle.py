@@ -272,8 +272,16 @@ class Oracle:
         return self._in_entries[name].epoch in self._dead
 
     def _erased_texts(self) -> set[str]:
-        """The texts that must be gone: somebody erased them who had all changes that there ever were of them."""
-        return {name for name, erasers in self._erased.items() if any(self._touched[name] <= had for had in erasers)}
+        """The texts that must be gone: somebody erased them who had all changes that there ever were of them.
+
+        So is a save of the same key elsewhere, if the two were joined: the mark of an erasure yields to it.
+        """
+        touched = {name: self._touched[name].copy() for name in self._erased}
+        for group in self._together:
+            changes = set[int]().union(*(self._touched[name] for name in group & self._touched.keys()))
+            for name in group & touched.keys():
+                touched[name] |= changes
+        return {name for name, erasers in self._erased.items() if any(touched[name] <= had for had in erasers)}
 
     def _gone_lines(self) -> Iterable[tuple[tuple[str, str], str]]:
         in_dead = {at: set[int]() for at, made in self._in_files.items() if any(it.epoch in self._dead for it in made)}

@@ -91,6 +91,7 @@ ERASED = {
     "moved": "A save K t1;A sync;B sync;A delete K;B rename K M;A age;A purge;A sync;B delete M;B age;B purge",
     "before the bucket was put back": "A save K t1;A sync;A delete K;A age;A purge;A sync;A rewind 1;B sync",
     "of a run": "A talk M t2;A age;A purge",
+    "unless joined with a save elsewhere": "A sync;B save N t4;B delete N;B age;B sync;A save N t7;B save K t8 low",
 }
 
 
