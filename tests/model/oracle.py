@@ -274,7 +274,7 @@ class Oracle:
     def _erased_texts(self) -> set[str]:
         """The texts that must be gone: somebody erased them who had all changes that there ever were of them.
 
-        So is a save of the same key elsewhere, if the two were joined: the mark of an erasure yields to it.
+        Changes of an entry that was joined with theirs count: the mark of an erasure yields to a change it lacks.
         """
         touched = {name: self._touched[name].copy() for name in self._erased}
         for group in self._together:

@@ -116,8 +116,6 @@ class World:
         ]
         if problem and not is_killed and step.verb not in WITH_MIRROR and changed:
             raise Violation("half done", f"{step} was refused ({problem}) and changed {changed}")
-        if step.verb == "purge":  # an expired entry of a run leaves nothing, not even a record
-            changed = [path for path in changed if path in after or not is_of_run(before[path])]
         if step.verb in UNCHANGING and changed:
             raise Violation(f"changed by {step.verb}", f"{step} changed {changed}")
         self._oracle.saw(step, before, after, done=problem is None or is_killed)
