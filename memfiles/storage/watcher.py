@@ -27,6 +27,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
+from memfiles.errors import MemfilesError
 from memfiles.records.keys import ENTRIES, TEMP_PREFIX
 from memfiles.storage.atomic import Descriptor
 from memfiles.storage.fork_safety import renew_in_child
@@ -395,7 +396,8 @@ class FeedWatcher:
         """Say once what is wrong, until it works again."""
         if not self._ended.is_set() and str(error) != self._complaint:
             self._complaint = str(error)
-            _log.warning("changes of others are heard of later: %s", error)
+            trace = None if isinstance(error, MemfilesError) else error
+            _log.warning("changes of others are heard of later: %s", error, exc_info=trace)
 
 
 def watch(store: RecordStore, files: Watched, entries: Watched | None, cleanup: ExitStack) -> None:
