@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from memfiles.index.text.languages import ENGLISH, SnowballStemmers, language_of
 from memfiles.index.text.moments import moments_in, words_of_day
-from memfiles.index.text.traits import traits_of
+from memfiles.index.text.traits import READ, traits_of
 
 MAX_QUERY = 65_536  # characters of a question that are read: of a longer one, half of them from each end
 MIN_NEEDLE = 2  # characters of a part of a word
@@ -139,7 +139,7 @@ class TokenizedText(NamedTuple):
     @property
     def columns(self) -> tuple[str, str, str, str]:
         """What FTS5 gets: the stems of the key, the whole content and the tags, and the moments."""
-        rest = " ".join(("", *_stems(self.rest))) if self.rest else ""
+        rest = " ".join(("", *_stems(words_of(indexed(self.rest))))) if self.rest else ""
         return self.key, self.content + rest, self.tags, self.moments
 
     @property
@@ -158,17 +158,19 @@ def tokenized(texts: Iterable[tuple[int, str, str, str, str]]) -> list[Tokenized
     found = []
     for id, key, content, tags, said in texts:
         day = date.fromisoformat(said[:10]) if said else None
-        told = moments_in(content[:TOKENIZED], said=day)
+        begin = content[:TOKENIZED]
+        read = [words_of(indexed(text)) for text in (begin, key, tags)]
+        known = read[0] if len(content) <= READ and content.isascii() else None
+        told = moments_in(begin, said=day, words=known)
         moments = " ".join(dict.fromkeys([*(words_of_day(day) if day else ()), *told]))
-        body, named, tagged = (" ".join(_stems(text)) for text in (content[:TOKENIZED], key, tags))
+        body, named, tagged = (" ".join(_stems(words)) for words in read)
         label, rest = _label_of(content), fold(content[TOKENIZED:])
-        found.append(TokenizedText(id, body, named, tagged, label, moments, traits_of(content), rest))
+        found.append(TokenizedText(id, body, named, tagged, label, moments, traits_of(content, known), rest))
     return found
 
 
-def _stems(text: str) -> list[str]:
+def _stems(words: list[str]) -> list[str]:
     """The stems of a text; in another language than English, followed by those of that language that differ."""
-    words = words_of(indexed(text))
     stems = _STEMMER.stems(words)
     if (language := language_of(words)) != ENGLISH:
         others = _STEMMER.stems(words, language=language)

@@ -7,17 +7,18 @@ moment, and how many if it has a number.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from memfiles.index.text.moments import DAYS, NUMBERS, tells_when
 
 ASKS, TELLS_WHEN, TELLS_NUMBER = 1, 2, 4
 READ = 2_000  # characters of a text, from its beginning
 _ASKS = re.compile(r"[?\uff1f\u061f\u037e]['\"\u2019\u201d)\u300d\u300f]*\s*(?:\[[^\[\]]{0,500}\]\s*)?\Z")
-_WEEKDAY = re.compile(rf"\b(?:{'|'.join(DAYS)}|weekend)s?\b", re.IGNORECASE)
-_NUMBER = re.compile(
-    rf"\d|\b(?:{'|'.join(name for name in NUMBERS if len(name) > 2)}|once|twice|several|dozen|first|second|third)\b",
-    re.IGNORECASE,
-)
+_WEEKDAYS = [name + end for name in (*DAYS, "weekend") for end in ("", "s")]
+_NUMBERS = [*(name for name in NUMBERS if len(name) > 2), *"once twice several dozen first second third".split()]
+_DIGIT = re.compile(r"\d")
+_WEEKDAY, _NUMBER = (re.compile(rf"\b(?=[c-fm-w])(?:{'|'.join(words)})\b", re.I) for words in (_WEEKDAYS, _NUMBERS))
+_WEEKDAY_WORDS, _NUMBER_WORDS = frozenset(_WEEKDAYS), frozenset(_NUMBERS)
 _WHEN = re.compile(
     r"(?:^|[\s\u00bf,;:])(?:when|(?:what|which) (?:date|day|month|year|time)|wann|quand|cu\u00e1ndo|quando|"
     r"\u043a\u043e\u0433\u0434\u0430|\u0645\u062a\u0649|wanneer|n\u00e4r|kiedy)\b"
@@ -31,12 +32,15 @@ _HOW_MANY = re.compile(
 )
 
 
-def traits_of(content: str) -> int:
-    """The traits of a text, as bits."""
+def traits_of(content: str, words: Collection[str] | None = None) -> int:
+    """The traits of a text, as bits; ``words`` are those of one of at most ``READ`` characters of ASCII, folded."""
     begin = content[:READ]
+    may_name_day = words is None or not _WEEKDAY_WORDS.isdisjoint(words)
+    may_count = words is None or not _NUMBER_WORDS.isdisjoint(words)
     asks = ASKS if _ASKS.search(content[-READ:]) else 0
-    when = TELLS_WHEN if tells_when(begin) or _WEEKDAY.search(begin) else 0
-    return asks | when | (TELLS_NUMBER if _NUMBER.search(begin) else 0)
+    when = TELLS_WHEN if tells_when(begin, words) or (may_name_day and _WEEKDAY.search(begin)) else 0
+    has_number = _DIGIT.search(begin) or (may_count and _NUMBER.search(begin))
+    return asks | when | (TELLS_NUMBER if has_number else 0)
 
 
 def wanted_by(query: str) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import date
+from itertools import product
 
 import pytest
 
 from memfiles.index.text.moments import moments_in
+from memfiles.index.text.tokenizer import indexed, words_of
 from memfiles.index.text.traits import ASKS, TELLS_NUMBER, TELLS_WHEN, traits_of, wanted_by
 from tests.index.entry_rows import Row, Rows
 
@@ -34,12 +36,35 @@ SAID = date(2026, 5, 6)  # a Wednesday
         ("in May 2026", "month202605"),
         ("in May", "monthmay"),
         ("since 2024", "year2024"),
+        ("ON MAY 4TH, 2026", "day20260504"),
+        ("SIX DAYS AGO", "day20260430"),
+        ("\u017f\u0130x days ago, s\u0131x", "day20260430"),
+        ("\u017fep 2026", "month202609"),
     ],
 )
 def test_a_moment_is_read(text: str, first: str) -> None:
     """As it was meant on the day on which it was said, the most exact word first."""
 
     assert first == moments_in(text, said=SAID)[0]
+
+
+_PARTS = """
+    may_ march in since last sepember jan 2026 1999- 4th 12 of the week weekend years days before ago earlier yesterday
+    THIS morning night two fridays Monday once first
+""".split()
+
+
+def test_known_words_change_nothing() -> None:
+    """They only spare a text without a moment the expressions."""
+    texts = [" ".join(parts) for parts in product(_PARTS, repeat=3)]
+    known = [words_of(indexed(text)) for text in texts]
+    found = [(moments_in(text, said=SAID), traits_of(text)) for text in texts]
+
+    assert [] == [
+        text
+        for text, words, expected in zip(texts, known, found, strict=True)
+        if expected != (moments_in(text, said=SAID, words=words), traits_of(text, words))
+    ]
 
 
 @pytest.mark.parametrize(
