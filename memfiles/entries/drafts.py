@@ -70,9 +70,9 @@ class Draft(Struct, frozen=True):
     links: Sequence[str] | None = None
     ttl: float | None = None
     outcome: Literal["success", "failure"] | None = None
+    said_at: str | datetime | None = None
     source: str | None = None
     restarts: bool = False
-    said_at: str | datetime | None = None
 
 
 def facets_of(draft: Draft) -> dict[str, Any]:

@@ -105,8 +105,8 @@ class Entries:
         returns the first receipt. ``SizeExceeded``, ``BudgetExceeded``, ``SecretRefused``, ``RevisionConflict``,
         ``ReadOnly`` (an episode), ``LockTimeout``, ``StorageFailed``: nothing changed.
         """
-        draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, None, source,
-                      said_at=said_at)  # fmt: skip
+        draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, None, said_at,
+                      source)  # fmt: skip
         with self._span("save", session):
             return self._saved(session, [draft], expected_revision=expected_revision, call_id=call_id)[0]
 
@@ -215,14 +215,15 @@ class Entries:
         links: Sequence[str] | None = None,
         ttl: int | None = None,
         outcome: Literal["success", "failure"] | None = None,
+        said_at: str | datetime | None = None,
         expected_revision: int | None = None,
         call_id: str | None = None,
     ) -> Saved:
         """Update an entry at the session's level with these arguments. ``EntryNotFound``; else errors as of ``save``.
 
-        ``outcome`` counts a success or a failure of the advice in the entry.
+        ``outcome`` counts a success or a failure of the advice in the entry. A ``said_at`` of "" takes it back.
         """
-        draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, outcome)
+        draft = Draft(key, content, tags, category, kind, confidence, importance, pinned, links, ttl, outcome, said_at)
         with self._span("update", session), self.parts.purger.sweeping(session):
             return self.parts.writer.update(session, draft, expected_revision=expected_revision, call_id=call_id)
 

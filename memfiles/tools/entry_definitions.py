@@ -36,6 +36,7 @@ ENTRY_ALIASES: dict[str, tuple[str, ...]] = {
     "tags": ("tag", "labels"),
     "links": ("link", "related"),
     "outcome": ("result",),
+    "said_at": ("date", "when", "timestamp", "said"),
 }
 REFUSALS = {
     "level": "no call can choose it; the level of the session decides what it sees and where it saves",
@@ -62,10 +63,11 @@ Texts = Annotated[list[TextArgument], Before(_texts)]
 ShareArgument = Annotated[float, Meta(ge=0, le=1)]
 ResultCount = Annotated[int, Meta(ge=1, le=MAX_RESULTS), Before(whole)]
 PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE), Before(whole)]
-SavedKey = Annotated[TextArgument, Meta(description="The key, exactly as it was saved.")]
+SavedKey = Annotated[TextArgument, Meta(description="The key as it was saved.")]
 OnlyTags = Annotated[Texts | None, Meta(description="Only entries with all of these tags.")]
 OnlyCategory = Annotated[TextArgument | None, Before(said), Meta(description="Only entries of this category.")]
 OnlyKind = Annotated[Kind | None, Before(small), Meta(description="Only entries of this kind.")]
+SaidAt = Annotated[TextArgument | None, Before(said), Meta(description="When it was said, if not today.")]
 MaxResults = Annotated[ResultCount | None, Meta(description=f"By default {DEFAULT_RESULTS}.")]
 BudgetBytes = Annotated[
     Annotated[int, Meta(ge=LEAST_SEARCH_BYTES), Before(whole)] | None,
@@ -84,14 +86,14 @@ class EntryFields(EntryArguments, frozen=True, kw_only=True):
     """The fields of an entry that a model may set."""
 
     key: SavedKey
-    content: Annotated[TextArgument | None, Meta(description="A new text; left out, the text stays.")] = None
+    content: Annotated[TextArgument | None, Meta(description="A new text.")] = None
     tags: Annotated[Texts | None, Meta(description="Short words to find it by.")] = None
     category: Annotated[
         TextArgument | None,
         Before(said),
         Meta(
-            description="How long it is kept: core (always shown), daily (some days), conversation (this run only), "
-            "workspace (for all agents), or your own; by default general."
+            description="How long it is kept: core (always shown), daily (some days), conversation (this run), "
+            "workspace (all agents) or your own; by default general."
         ),
     ] = None
     kind: Annotated[
@@ -99,12 +101,11 @@ class EntryFields(EntryArguments, frozen=True, kw_only=True):
         Before(small),
         Meta(description="A procedure is how to do something, an episode an event, which never changes."),
     ] = None
-    importance: Annotated[
-        ShareArgument | None, Meta(description="How much would be lost without it; by default 0.5.")
-    ] = None
+    importance: Annotated[ShareArgument | None, Meta(description="What losing it would cost; by default 0.5.")] = None
     pinned: Annotated[bool | None, Meta(description="Show it at the start of every run.")] = None
     confidence: Annotated[ShareArgument | None, Meta(description="How certain it is; by default 1.")] = None
-    links: Annotated[Texts | None, Meta(description="Keys of related entries.")] = None
+    links: Annotated[Texts | None, Meta(description="Related keys.")] = None
+    said_at: SaidAt = None
 
 
 class SaveEntry(EntryFields, frozen=True, kw_only=True):
@@ -237,9 +238,9 @@ OPERATIONS: dict[ToolOperation, ToolTemplate] = {
     ),
     "update": ToolTemplate(
         UpdateEntry,
-        "Change parts of something you saved, by its key: its text, its tags, how long it is kept, or whether it is "
-        "pinned. Arguments that you leave out keep their values. After following a saved procedure, pass outcome, so "
-        "that procedures that work are found first. An unknown key is an error.",
+        "Change parts of something you saved, by its key. Arguments that you leave out keep their values. After "
+        "following a saved procedure, pass outcome, so that procedures that work are found first. An unknown key is "
+        "an error.",
         (
             {"key": "customers/ada/plan", "tags": ["ada", "billing"]},
             {"key": "how-to/refund", "outcome": "success"},

@@ -23,6 +23,7 @@ from memfiles.tools.entry_definitions import (
     EntryArguments,
     ForgetEntry,
     ResultCount,
+    SaidAt,
     Texts,
     entry_tools,
     said,
@@ -75,6 +76,7 @@ class WriteEither(_Compact, frozen=True, kw_only=True):
         Before(small),
         Meta(description="Of following the entry."),
     ] = None
+    said_at: SaidAt = None
 
 
 class EditEither(_Compact, frozen=True, kw_only=True):
@@ -114,7 +116,7 @@ _EITHER: dict[ToolOperation, ToolTemplate] = {
         WriteEither,
         "Keep something for later runs. With file, content is added at its end: end it with a newline. With key, it "
         "replaces the entry's text; what you leave out stays. Use one key for one thing, and full sentences. Never "
-        "store passwords, keys, tokens or whole conversations. tags, category, kind and outcome are for entries.",
+        "store passwords, keys, tokens or whole conversations. All arguments but file and content are for entries.",
         (
             {"key": "customers/ada/plan", "content": "Ada moved from Free to Pro on 2026-11-21.", "tags": ["ada"]},
             {"content": "- Bob moved to the Pro plan.\n"},

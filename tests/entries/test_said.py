@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 
+from memfiles.entries.drafts import Draft
 from memfiles.errors import InvalidArgument
+from memfiles.workflow.fields import TOOL_NAMES, ToolNames, operations_of
 from tests.support.saved import Visitor, entries_in
+from tests.support.workflows import opened
 
 ADA = Visitor()
+WORKFLOW = """\
+name: desk
+memory: {{directory: .memory, entries: {{tool_names: {tool_names}}}}}
+agents: {{support: {{level: INTERNAL}}}}
+"""
 
 
 def test_an_entry_says_when_it_was_said(tmp_path: Path) -> None:
@@ -67,3 +75,31 @@ def test_an_export_takes_it_along(tmp_path: Path) -> None:
             found += [each.said_at for each in [entries.get(ADA, "a")] if each is not None]
 
     assert ["2026-05-04T00:00:00.000Z"] * 2 == found
+
+
+def test_an_update_says_when_it_was_said(tmp_path: Path) -> None:
+    """Without another text, and "" takes it back."""
+    with entries_in(tmp_path) as entries:
+        entries.save_many(ADA, [Draft(key, "We signed last Friday.") for key in "ab"])
+
+        def first(said_at: str) -> str:
+            entries.update(ADA, "a", said_at=said_at)
+            return entries.search(ADA, "2026-05-01").matches[0].found.key
+
+        found = [first(said_at) for said_at in ("", "2026-05-06", "")]
+
+    assert ["b", "a", "b"] == found
+
+
+@pytest.mark.parametrize("tool_names", TOOL_NAMES)
+def test_a_tool_takes_when_it_was_said(tool_names: ToolNames, tmp_path: Path) -> None:
+    """Under every naming profile; an empty text, which some models send, says nothing."""
+    (save,) = (name for name, operation in operations_of(tool_names).items() if operation in ("save", "write"))
+    with opened(tmp_path, WORKFLOW.format(tool_names=tool_names)) as memory:
+        session = memory.session("support")
+        for key, said_at in ("a", "2026-05-06"), ("b", ""):
+            session.call(save, {"key": key, "content": "We signed last Friday.", "said_at": said_at})
+        wrong = session.call(save, {"key": "c", "content": "We signed.", "said_at": "last Friday"})
+        found = [hit.found.key for hit in memory.entries.search(session, "2026-05-01").matches]
+
+    assert (["a", "b"], "invalid_argument") == (found, wrong.code)

@@ -126,7 +126,9 @@ def test_the_arguments_of_a_save() -> None:
     parameters = entry_tools()[0].parameters
 
     assert ["key", "content"] == parameters["required"]
-    assert "key content tags category kind importance pinned confidence links".split() == list(parameters["properties"])
+    assert "key content tags category kind importance pinned confidence links said_at".split() == list(
+        parameters["properties"]
+    )
     assert {"type": "string"} == parameters["properties"]["tags"]["items"]
 
 

@@ -48,6 +48,7 @@ _entry_fields = options(
     option("--confidence", type=_share, metavar="0..1", help="How certain it is.  [default: 1]"),
     option("--pinned/--not-pinned", default=None, help="Show it to agents at the start of every run."),
     option("--link", "links", multiple=True, metavar="KEY", help="Related entry; repeatable."),
+    option("--said-at", metavar="TIME", help="When it was said, e.g. 2026-11-21.  [default: when saved]"),
     option("--ttl", callback=_in_seconds, metavar="TIME", help="Time to live after the last change, e.g. 72h."),
     expected_revision("Fail unless the entry is at this revision (0: must not exist).", least=0),
     CALL_ID,
@@ -73,7 +74,6 @@ _selector = options(
 @click.argument("key")
 @click.argument("text", required=False)
 @_entry_fields
-@click.option("--said-at", metavar="TIME", help="When it was said, e.g. 2026-11-21.  [default: now]")
 @as_session
 def save_command(key: str, text: str | None, who: As, **given: Any) -> None:
     """Save TEXT under KEY, at the session's level.
