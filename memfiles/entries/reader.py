@@ -28,6 +28,7 @@ from memfiles.index.index import Index
 from memfiles.index.queries import Filters, PagePlace
 from memfiles.index.rows import Row, row_of
 from memfiles.index.search import search
+from memfiles.index.search.association import RunOrders
 from memfiles.index.search.embedder import Embedder, GuardedEmbedder, ModelUnavailable, QueryEmbedder
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import Matrices, fill_index
@@ -222,7 +223,7 @@ class EntryReader:
         """Without ``embedder`` a search uses words alone."""
         self._db = db
         self._embedder = GuardedEmbedder(embedder) if embedder is not None else None
-        self._matrices = Matrices()
+        self._matrices, self._orders = Matrices(), RunOrders()
 
     def get(self, caller: Caller, key: str) -> Found | None:
         """The entry that the caller sees under ``key``, None if there is none, hidden or not."""
@@ -352,6 +353,7 @@ class EntryReader:
             grouped=asked.grouped,
             today=date.fromisoformat(now[:10]),
             matrices=self._matrices,
+            orders=self._orders,
         )
 
     def _rows(self, view: View, asked: Listing, *, now: str, after: PagePlace | None, limit: int) -> Sequence[Row]:

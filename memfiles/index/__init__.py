@@ -3,8 +3,8 @@
 The records are the truth: wherever the index may have fallen behind, it is compared with them, and whatever cannot be
 trusted is built again from them.
 
-Other rooms use ``database``, ``groups``, ``index``, ``queries``, ``rows``, ``search.embedder``, ``search.search``,
-``search.vectors``, ``text.fts`` and ``text.tokenizer``.
+Other rooms use ``database``, ``groups``, ``index``, ``queries``, ``rows``, ``search.association``,
+``search.embedder``, ``search.search``, ``search.vectors``, ``text.fts`` and ``text.tokenizer``.
 """
 
 from memfiles.index.index import Index

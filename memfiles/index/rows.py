@@ -259,7 +259,7 @@ def load_sums(connection: sqlite3.Connection, partition: PartitionKey) -> Sums:
 
 _FIND = """
     SELECT id, part, state, category, kind, size, digest, tags, alike, length(key),
-        (SELECT said FROM text WHERE id = entry.id), inode, file_size, mtime_ns
+        (SELECT said FROM text WHERE id = entry.id), source_run, thread, ordinal, inode, file_size, mtime_ns
     FROM entry WHERE path = ?
 """
 _GROUP = """
@@ -277,6 +277,7 @@ _COUNT = """
     ON CONFLICT DO UPDATE SET count = count + excluded.count, size = size + excluded.size
 """
 _TAGS_COLUMN, _ALIKE_COLUMN = COLUMNS.index("tags"), COLUMNS.index("alike")
+_PLACE_COLUMNS = slice(COLUMNS.index("source_run"), COLUMNS.index("ordinal") + 1)
 GroupKey = tuple[int, str, str, str]  # part, category, kind, name
 
 
@@ -311,7 +312,7 @@ class RowWriter:
         if found is None:
             id, has_text = self._connection.execute(_ADD, (part, *values)).lastrowid or 0, False
         else:
-            id, has_text = found[0], self._keeps_text(found, row, part=part, tags=values[_TAGS_COLUMN])
+            id, has_text = found[0], self._keeps_text(found, row, part=part, values=values)
             self._connection.execute(_CHANGE, (part, *values, id))
             self._hold(row.path, _signature_in(found), -1)
             self._count(found, times=-1)
@@ -359,10 +360,11 @@ class RowWriter:
                 if not self._one("SELECT EXISTS (SELECT 1 FROM entry WHERE part = ?)", part):
                     self._connection.execute("DELETE FROM part WHERE id = ?", (part,))
 
-    def _keeps_text(self, found: tuple[Any, ...], row: Row, *, part: int, tags: str) -> bool:
-        """Whether the text of an entry that has a row already is still right; else it is removed."""
+    def _keeps_text(self, found: tuple[Any, ...], row: Row, *, part: int, values: tuple[Any, ...]) -> bool:
+        """Whether the text of an entry that has a row, and its place in a run, are still right; else it is removed."""
         id, earlier_part, was_live, is_live = found[0], found[1], found[2] == "live", row.state == "live"
-        is_same = is_live and part == earlier_part and (found[6], found[7], found[10]) == (row.digest, tags, row.said)
+        told = (row.digest, values[_TAGS_COLUMN], row.said, *values[_PLACE_COLUMNS])
+        is_same = is_live and part == earlier_part and (*found[6:8], *found[10:14]) == told
         if was_live and not is_same:
             fts.remove(self._connection, earlier_part, id)
         if was_live and (not is_live or part != earlier_part):

@@ -93,11 +93,11 @@ def _prepared(conversation: Conversation) -> Iterator[Prepared]:
             it for it in scope.weighted(terms_of(question.text, today=last), moment=WEIGHTS.moment) if it.matches
         ]
         texts, _ = scope.with_words(weighted, wanted=max(ENOUGH, min(MOST, EACH * len(weighted))))
-        scorer = bm25.Scorer(weighted)
-        scores = {text.id: sum(scorer.gains(text).values()) for text in texts}
+        gains = bm25.Scorer(weighted).gains(texts)
+        scores = {text.id: sum(gained.values()) for text, gained in zip(texts, gains, strict=True)}
         best = sorted(scores, key=lambda id: (-scores[id], -id))
         tied = association.ties(rows.connection, scope.texts, best)
-        lengths = {text.id: text.content.count(" ") + 1 for text in texts}
+        lengths = {text.id: text.words for text in texts}
         evidence = frozenset(ids[key] for key in question.evidence if key in ids)
         yield Prepared(scores, lengths, traits, tied, wanted_by(question.text), evidence, len(question.evidence))
 

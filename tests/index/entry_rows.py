@@ -11,6 +11,7 @@ from datetime import date
 from typing import Any
 
 from memfiles.index.database import create_tables
+from memfiles.index.search.association import RunOrders
 from memfiles.index.search.embedder import Embedder
 from memfiles.index.search.search import Hit, search
 from memfiles.index.search.vectors import Matrices
@@ -48,6 +49,7 @@ class Rows:
         self.connection = sqlite3.connect(path, check_same_thread=False)  # a collection in any thread may close it
         weakref.finalize(self, self.connection.close)
         self._last = 0
+        self.orders = RunOrders()
         create_tables(self.connection)
 
     def save(self, *rows: Row) -> None:
@@ -109,7 +111,7 @@ class Rows:
     ) -> list[Hit]:
         """Search all of a partition, unless told otherwise."""
         options: Any = {"associate": associate, "embedder": embedder, "grouped": grouped, "shadowed": shadowed}
-        options |= {"today": today, "weights": weights, "matrices": matrices}
+        options |= {"today": today, "weights": weights, "matrices": matrices, "orders": self.orders}
         return search(self.connection, parts, query, keep=keep, limit=limit, **options)
 
     def keys(self, query: str, *, parts: Sequence[int] = (1,), limit: int = 10, associate: bool = False) -> list[str]:

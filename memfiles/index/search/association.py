@@ -13,25 +13,31 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import fsum
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple
 
 from memfiles.index.search.weights import BRIEF, DENSE, LENDERS, TAGGED_LENDERS, WEIGHTS, Weights
 from memfiles.index.text import fts
-from memfiles.index.text.fts import PartTexts
+from memfiles.index.text.fts import PartState, PartTexts, RunRow
 
 REACH = 2  # neighbours on either side
 BEST_OF_RUN = 3
 MAX_TAGGED = 20  # entries; a tag that more of them share relates none of them
 MAX_LINKS = 20  # followed from one hit
 MAX_TAGS = 8
+READ_AT_ONCE = 32  # rows that are read in order in less than the time in which the neighbours of eight are looked up
+MOST_ORDERED = 300_000  # rows of which the order is kept, at about 120 bytes each
 
 _NEAR = """
-    (SELECT id FROM entry INDEXED BY entry_near WHERE part = :part AND source_run = source.source_run
-        AND thread IS source.thread AND state = 'live' AND digest <> '' AND ordinal {side} source.ordinal {but}
-        ORDER BY ordinal {order} LIMIT 1 OFFSET {place})
+    (SELECT group_concat(id) FROM (
+        SELECT id FROM entry INDEXED BY entry_near WHERE part = :part AND source_run = source.source_run
+            AND thread IS source.thread AND state = 'live' AND digest <> '' AND ordinal {side} source.ordinal {but}
+            ORDER BY ordinal {order} LIMIT {reach}
+    ))
 """
 _NEIGHBOURS = """
     SELECT source.id, source.source_run, source.thread, {near}
@@ -63,6 +69,129 @@ class Ties(NamedTuple):
     others: Sequence[tuple[int, int, float]] = ()
 
 
+class RunOrder:
+    """The order in which the entries of one partition were saved, run by run, as of a state of it.
+
+    ``doubted`` are the runs in which something changed since: what is next to their entries has to be looked up.
+    """
+
+    def __init__(self, state: PartState, rows: Iterable[RunRow]) -> None:
+        self.state = state
+        self.runs: set[RunThread] = set()
+        self.doubted: set[RunThread] = set()
+        self.new: set[int] = set()  # rows that were put into a run since
+        self._ids = [0, 0]  # of one run after the other, with zeros before and after each
+        self._starts: list[int] = []
+        self._named: list[RunThread] = []
+        last = RunRow(0, ("", ""), 0)
+        for row in rows:
+            if row.run != last.run:
+                self._ids += (0,) * REACH
+                self._starts.append(len(self._ids))
+                self._named.append(row.run)
+            elif row.ordinal == last.ordinal:
+                self.doubted.add(row.run)  # nobody can tell which of the two came first
+            last = row
+            self._ids.append(row.id)
+        self._ids += (0,) * REACH
+        self._places = {id: place for place, id in enumerate(self._ids) if id}
+        self.runs.update(self._named)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def follow(self, connection: sqlite3.Connection, part: int, now: PartState) -> bool:
+        """Doubt the runs in which something changed up to a state; False if that is not known."""
+        if (gone := fts.gone(connection, part, since=self.state, now=now)) is None:
+            return False
+        rows = fts.in_runs(connection, part, since=self.state.stamp)
+        changed = {run for id in gone if (run := self.run_of(id))} | {row.run for row in rows}
+        self.runs |= changed
+        self.doubted |= changed
+        for id in gone:
+            self._places.pop(id, None)
+        self.new = (self.new - gone) | {row.id for row in rows}
+        self.state = now
+        return True
+
+    def run_of(self, id: int) -> RunThread | None:
+        """The run in which a row was when the order was read; None of one that is new or in no run."""
+        place = self._places.get(id)
+        return None if place is None else self._named[bisect_right(self._starts, place) - 1]
+
+    def near(self, id: int, run: RunThread, *, but: Collection[int]) -> Near:
+        """What is next to an entry of a run that is not doubted."""
+        ids, place = self._ids, self._places[id]
+        if but:
+            return Near(self._walked(place, 1, but), self._walked(place, -1, but), run)
+        after, before = ids[place + 1 : place + 1 + REACH], ids[place - 1 : place - 1 - REACH : -1]
+        return Near([each for each in after if each], [each for each in before if each], run)
+
+    def _walked(self, place: int, step: int, but: Collection[int]) -> list[int]:
+        found: list[int] = []
+        while len(found) < REACH and (id := self._ids[place := place + step]):
+            found += () if id in but else (id,)
+        return found
+
+
+class RunOrders:
+    """The orders of the partitions that were searched last, on one connection; one thread at a time uses them.
+
+    One is read only once so many neighbours were looked up that it will soon have cost less.
+    """
+
+    def __init__(self) -> None:
+        self._connection: sqlite3.Connection | None = None
+        self._known: dict[int, RunOrder] = {}
+        self._looked_up: dict[int, int] = defaultdict(int)
+
+    def neighbours(
+        self, connection: sqlite3.Connection, texts: Sequence[PartTexts], ids: Sequence[int], *, but: Collection[int]
+    ) -> dict[int, Near]:
+        """As the function of that name, from memory where nothing changed."""
+        self._follow(connection)
+        orders = [order for each in texts if (order := self._order(connection, each)) is not None]
+        found, unknown = {}, list[int]() if len(orders) == len(texts) else [*ids]
+        for id in () if unknown else ids:
+            for order in orders:
+                if (run := order.run_of(id)) is not None:
+                    is_told = run not in order.doubted and not any(run in it.runs for it in orders if it is not order)
+                    if is_told:
+                        found[id] = order.near(id, run, but=but)
+                    else:
+                        unknown.append(id)
+                    break
+            else:
+                unknown += (id,) if any(id in order.new for order in orders) else ()
+        for each in texts:
+            self._looked_up[each.part] += len(unknown)
+        return found | neighbours(connection, [each.part for each in texts], unknown, but=but)
+
+    def forget(self) -> None:
+        """Start from nothing."""
+        self._known.clear()
+        self._looked_up.clear()
+
+    def _follow(self, connection: sqlite3.Connection) -> None:
+        if connection is not self._connection:  # its tables may be others
+            self._connection = connection
+            self.forget()
+
+    def _order(self, connection: sqlite3.Connection, texts: PartTexts) -> RunOrder | None:
+        part, state = texts.part, texts.state
+        known = self._known.pop(part, None)
+        if known is not None and known.state != state and not known.follow(connection, part, state):
+            known = None
+        if self._looked_up[part] * READ_AT_ONCE >= state.size <= MOST_ORDERED:
+            known = RunOrder(state, fts.in_runs(connection, part))
+            self._looked_up[part] = 0
+        if known is not None:
+            self._known[part] = known
+        while sum(map(len, self._known.values())) > MOST_ORDERED and len(self._known) > 1:
+            del self._known[next(iter(self._known))]
+        return known
+
+
 def ties(
     connection: sqlite3.Connection,
     texts: Sequence[PartTexts],
@@ -70,40 +199,62 @@ def ties(
     *,
     but: Collection[int] = frozenset(),
     weights: Weights = WEIGHTS,
+    orders: RunOrders | None = None,
 ) -> Ties:
     """The ties of hits, best first, in the texts' partitions; rows in ``but`` do not exist here."""
-    parts = [each.part for each in texts]
-    near = neighbours(connection, parts, best[:LENDERS], but=but)
-    near |= neighbours(connection, parts, best[LENDERS:], but=but, both=False)
+    near = (orders or RunOrders()).neighbours(connection, texts, best, but=but)
+    for id in best[LENDERS:]:
+        if id in near:
+            near[id] = near[id]._replace(before=())
     return Ties(near, list(_ties(connection, texts, best[:TAGGED_LENDERS], but, weights)))
 
 
 def lent(
-    scores: Mapping[int, float], tied: Ties, *, asking: Collection[int], weights: Weights = WEIGHTS
+    scores: Mapping[int, float],
+    tied: Ties,
+    *,
+    asking: Collection[int],
+    bonus: Mapping[RunThread, float] = MappingProxyType({}),
+    enough: float = 0.0,
+    weights: Weights = WEIGHTS,
 ) -> dict[int, float]:
-    """What hits lend to related entries, hits among them, by row; ``asking`` are those that ask."""
+    """What hits lend to related entries, hits among them, by row; ``asking`` are those that ask.
+
+    Other entries are left out that cannot reach ``enough``, not even with the ``bonus`` of their run.
+    """
     answered: dict[int, float] = {}
-    loans: dict[int, list[tuple[float, float]]] = defaultdict(list)  # a lender's score, and its share
-    for lender, (after, before, _) in tied.near.items():
-        score = scores[lender]
-        for target, share in zip(after, weights.after, strict=False):
-            loans[target].append((score, share))
-        if after and lender in asking:
-            loans[after[0]].pop()
-            answered[after[0]] = max(answered.get(after[0], 0.0), score)
-        for target, share in zip(before, weights.before, strict=False):
-            loans[target].append((score, share))
+    loans: dict[int, list[float]] = defaultdict(list)
+    best: dict[int, float] = {}  # the score of the best lender of each
     for lender, target, share in tied.others:
         if target != lender:
-            loans[target].append((scores[lender], share))
+            loans[target].append(scores[lender] * share)
+            best[target] = max(best.get(target, 0.0), scores[lender])
+    strong: list[tuple[int, Near]] = []
+    weak: list[tuple[int, Near]] = []
+    for lender, near in tied.near.items():
+        may_lift = weights.most * scores[lender] + bonus.get(near.run, 0.0) >= enough
+        (strong if may_lift else weak).append((lender, near))
+    for are_strong, lenders in (True, strong), (False, weak):
+        for lender, (after, before, _) in lenders:
+            score = scores[lender]
+            targets = [*zip(after, weights.after, strict=False), *zip(before, weights.before, strict=False)]
+            if after and lender in asking:
+                del targets[0]
+                if are_strong or after[0] in scores or after[0] in loans:
+                    answered[after[0]] = max(answered.get(after[0], 0.0), score)
+            for target, share in targets:
+                if are_strong or target in scores or target in loans or target in answered:
+                    loans[target].append(score * share)
+                    if score > best.get(target, 0.0):
+                        best[target] = score
     found = {}
-    for target, others in loans.items():
-        asked = answered.get(target, 0.0)
-        gain, best = weights.answer * asked, max(others)[0] if others else 0.0
-        if (ahead := best - scores.get(target, 0.0) - gain) > 0:
-            gain += min(fsum([score * share for score, share in others]), weights.most * ahead)
+    for target in loans.keys() | answered.keys():
+        asked, most = answered.get(target, 0.0), best.get(target, 0.0)
+        gain = weights.answer * asked
+        if (ahead := most - scores.get(target, 0.0) - gain) > 0:
+            gain += min(fsum(loans[target]), weights.most * ahead)
         if gain:
-            found[target] = min(gain, weights.most * max(asked, best))
+            found[target] = min(gain, weights.most * max(asked, most))
     return found
 
 
@@ -147,35 +298,36 @@ def neighbours(
     asked = {"sources": fts.as_json(ids), "but": fts.as_json(sorted(but))}
     statement = _STATEMENTS[both, bool(but)]
     found = [row for part in parts for row in connection.execute(statement, {**asked, "part": part})]
+    near = [Near(_ids(after), _ids(before), (run, thread)) for _, run, thread, after, before in found]
     if len(parts) == 1:
-        return {
-            source: Near([id for id in near[:REACH] if id], [id for id in near[REACH:] if id], (run, thread))
-            for source, run, thread, *near in found
-        }
-    return _nearest(connection, found)
+        return dict(zip((source for source, *_ in found), near, strict=True))
+    return _nearest(connection, [(source, each) for (source, *_), each in zip(found, near, strict=True)])
 
 
 def _statement(*, both: bool, but: bool) -> str:
     """The statement that finds neighbours in one partition: an index lookup for each is the cheapest way."""
-    columns = [
-        _NEAR.format(side=side, order=order, but=_BUT if but else "", place=place)
-        for side, order in ((">", ""), ("<", "DESC"))[: 1 + both]
-        for place in range(REACH)
-    ]
-    return _NEIGHBOURS.format(near=", ".join(columns))
+    after, before = (
+        _NEAR.format(side=side, order=order, but=_BUT if but else "", reach=REACH)
+        for side, order in ((">", ""), ("<", "DESC"))
+    )
+    return _NEIGHBOURS.format(near=f"{after}, {before if both else 'NULL'}")
+
+
+def _ids(listed: str | None) -> list[int]:
+    return list(map(int, listed.split(","))) if listed else []
 
 
 _STATEMENTS = {(both, but): _statement(both=both, but=but) for both in (False, True) for but in (False, True)}
 
 
-def _nearest(connection: sqlite3.Connection, found: Iterable[tuple[Any, ...]]) -> dict[int, Near]:
+def _nearest(connection: sqlite3.Connection, found: Iterable[tuple[int, Near]]) -> dict[int, Near]:
     """The nearest of the neighbours found in several partitions."""
     together: dict[int, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
     runs: dict[int, RunThread] = {}
-    for source, run, thread, *near in found:
-        runs[source] = run, thread
-        together[source][0].update(filter(None, near[:REACH]))
-        together[source][1].update(filter(None, near[REACH:]))
+    for source, near in found:
+        runs[source] = near.run
+        together[source][0].update(near.after)
+        together[source][1].update(near.before)
     statement = f"SELECT id, ordinal FROM entry WHERE {_AMONG}"
     every = {id for both in together.values() for ids in both for id in ids}
     ordinals = dict(connection.execute(statement, (fts.as_json(every),)).fetchall())

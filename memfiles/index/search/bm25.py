@@ -9,8 +9,10 @@ the subject however often it occurs elsewhere.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from msgspec import Struct
 
@@ -22,6 +24,7 @@ SHORT = 64  # words
 MANY = 12  # stems of a question
 KEY, CONTENT, TAGS, MOMENT = 2.0, 1.0, 1.5, 1.0  # weights of a word, by field
 LABEL = 0.7  # added for a word of the label, however common: about the weight of a word that half of the entries hold
+_BETWEEN = " \n "
 
 
 class WeightedTerm(Struct, frozen=True):
@@ -33,61 +36,68 @@ class WeightedTerm(Struct, frozen=True):
 
 
 class Scorer:
-    """Scores texts for one question."""
+    """Scores texts for one question: all of them together, as to look for a word in one long text costs the least."""
 
     def __init__(self, terms: Sequence[WeightedTerm]) -> None:
         self._terms = terms
-        self._phrases = [
-            (f" {' '.join(it.term.stems[0])} ", place) for place, it in enumerate(terms) if it.term.is_phrase
-        ]
-        self._places: dict[str, list[int]] = defaultdict(list)
+        self._words: dict[str, list[int]] = defaultdict(list)  # the places of the terms, by each of their stems
+        self._phrases: dict[str, list[int]] = defaultdict(list)
         for place, it in enumerate(terms):
+            if it.term.is_phrase:
+                self._phrases[" ".join(it.term.stems[0])].append(place)
             for form, *_ in () if it.term.is_phrase else it.term.stems:
-                self._places[form].append(place)
-        self._words = [(f" {word} ", place) for word, places in self._places.items() for place in places]
-        self._are_many = len(self._words) > MANY
+                self._words[form].append(place)
 
-    def gains(self, text: TokenizedText) -> Mapping[int, float]:
-        """The score of each term in the text, by the term's place; terms that the text does not hold are left out."""
-        counts = self._counts(text)
-        words = text.content.count(" ") + 1 if text.content else 0
-        norm = K1 * (1 - B + B * max(1.0, (words + len(text.rest) // 6) / SHORT))
-        terms = self._terms
-        gains = {place: terms[place].weight * count * (K1 + 1) / (count + norm) for place, count in counts.items()}
-        if text.label:
-            for found in self._places.keys() & text.label.split():
-                gains[self._places[found][0]] += LABEL
-        return gains
+    def gains(self, texts: Sequence[TokenizedText]) -> list[dict[int, float]]:
+        """The score of each term in each text, by the term's place; terms that the text does not hold are left out."""
+        terms, found = self._terms, []
+        for text, counts in zip(texts, self._counts(texts), strict=True):
+            norm = K1
+            if text.rest or len(text.content) >= 2 * SHORT:  # characters, which may be SHORT words
+                norm *= 1 - B + B * max(1.0, (text.words + len(text.rest) // 6) / SHORT)
+            gains = {place: terms[place].weight * count * (K1 + 1) / (count + norm) for place, count in counts.items()}
+            if text.label:
+                for word in self._words.keys() & text.label.split():
+                    gains[self._words[word][0]] += LABEL
+            found.append(gains)
+        return found
 
-    def _counts(self, text: TokenizedText) -> dict[int, float]:
-        """How often each term occurs in the text, weighted by field."""
-        counts: dict[int, float] = {}
-        for weight, stems in (CONTENT, text.content), (KEY, text.key), (TAGS, text.tags), (MOMENT, text.moments):
-            if stems and self._are_many:
+    def _counts(self, texts: Sequence[TokenizedText]) -> list[dict[int, float]]:
+        """How often each term occurs in each text, weighted by field."""
+        counts: list[dict[int, float]] = [{} for _ in texts]
+        for weight, field in (CONTENT, "content"), (KEY, "key"), (TAGS, "tags"), (MOMENT, "moments"):
+            stems = [getattr(text, field) for text in texts]
+            wanted = self._phrases if len(self._words) > MANY else self._phrases | self._words
+            _count(wanted, stems, weight, counts)
+            if len(self._words) > MANY:
                 self._tally(stems, weight, counts)
-            elif stems:
-                spaced = f" {stems.replace(' ', '  ')} "  # two spaces: a stem twice in a row is counted twice
-                _count(self._words, spaced, weight, counts)
-            if stems and self._phrases:
-                _count(self._phrases, f" {stems} ", weight, counts)
-        for place, it in enumerate(self._terms) if text.rest else ():
-            if times := sum(text.rest.count(" ".join(form)) for form in it.term.stems):
-                counts[place] = counts.get(place, 0.0) + times
+        for text, counted in zip(texts, counts, strict=True):
+            for place, it in enumerate(self._terms) if text.rest else ():
+                if times := sum(text.rest.count(" ".join(form)) for form in it.term.stems):
+                    counted[place] = counted.get(place, 0.0) + times
         return counts
 
-    def _tally(self, stems: str, weight: float, counts: dict[int, float]) -> None:
-        """Count the wanted stems after splitting the text, which is faster for many of them."""
-        found = Counter(stems.split())
-        for word in found.keys() & self._places.keys():
-            for place in self._places[word]:
-                counts[place] = counts.get(place, 0.0) + weight * found[word]
+    def _tally(self, stems: Sequence[str], weight: float, counts: Sequence[dict[int, float]]) -> None:
+        """Count the wanted stems after splitting the texts, which is faster for many of them."""
+        for text, counted in zip(stems, counts, strict=True):
+            for place in (place for word in text.split() for place in self._words.get(word, ())):
+                counted[place] = counted.get(place, 0.0) + weight
 
 
-def _count(wanted: Sequence[tuple[str, int]], stems: str, weight: float, counts: dict[int, float]) -> None:
-    """Count the wanted stems, each for its term; searching the text is faster than splitting it into words."""
-    for text, place in wanted:
-        if times := stems.count(text):
-            counts[place] = counts.get(place, 0.0) + weight * times
+def _count(
+    wanted: Mapping[str, Sequence[int]], stems: Sequence[str], weight: float, counts: Sequence[dict[int, float]]
+) -> None:
+    """Count the wanted words and phrases, each for its terms, without splitting the texts into words."""
+    joined = f" {_BETWEEN.join(stems)} "
+    starts = list(accumulate((len(text) + len(_BETWEEN) for text in stems), initial=0))
+    for word, places in wanted.items():
+        spaced, step = f" {word} ", len(word) + 1  # the space after it may be the one before the next one
+        at = joined.find(spaced)
+        while at >= 0:
+            counted = counts[bisect_right(starts, at) - 1]
+            for place in places:
+                counted[place] = counted.get(place, 0.0) + weight
+            at = joined.find(spaced, at + step)
 
 
 def rarity(matches: int, *, entries: int) -> float:

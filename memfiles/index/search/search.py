@@ -17,11 +17,13 @@ from typing import Literal
 from msgspec import Struct
 
 from memfiles.index.search import association, bm25, vectors
+from memfiles.index.search.association import RunOrders
 from memfiles.index.search.bm25 import WeightedTerm
 from memfiles.index.search.embedder import Embedder
 from memfiles.index.search.scope import EACH, ENOUGH, MOST, Keep, SearchScope
 from memfiles.index.search.vectors import Matrices
 from memfiles.index.search.weights import WEIGHTS, Weights
+from memfiles.index.text.fts import TextSource
 from memfiles.index.text.tokenizer import Term, needles_of, read_part, spans_of, terms_of
 from memfiles.index.text.traits import ASKS, TELLS_NUMBER, TELLS_WHEN, wanted_by
 from memfiles.records.graphemes import whole_after, whole_before
@@ -33,6 +35,7 @@ SUBSTRING_SHARE = 0.5  # the weight of a part of a word, as a share of that of a
 MAX_SNIPPET = 240  # characters
 SNIPPED = 65_536  # characters of a content in which words are looked for
 MORE = "..."
+NO_RUN = ("", "")
 
 
 class Hit(Struct, frozen=True, dict=True):
@@ -97,6 +100,7 @@ def search(
     today: date | None = None,
     weights: Weights = WEIGHTS,
     matrices: Matrices | None = None,
+    orders: RunOrders | None = None,
 ) -> list[Hit]:
     """Return at most ``limit`` entries of the partitions, those that answer ``query`` best.
 
@@ -106,7 +110,7 @@ def search(
     to the connection. ``today`` is the day from which "last week" in the question is seen; without it no moment counts.
     """
     scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed)
-    ranked = RankedEntries()
+    ranked, orders = RankedEntries(), orders or RunOrders()
     weighted = scope.weighted(terms_of(query, today=today), moment=weights.moment)
     occurring = [it for it in weighted if it.matches]
     wanted = max(ENOUGH, limit, min(MOST, EACH * len(occurring)))
@@ -122,10 +126,19 @@ def search(
         near = vectors.gains(scope, embedder, read_part(query), share=share, matrices=matrices, associate=associate)
         ranked.add(near, leg="meaning")
     most = max(ranked.scores.values(), default=0.0)
+    wanted = wanted_by(query)
+    wished = [
+        (trait, share * most)
+        for trait, share in ((TELLS_WHEN, weights.tells_when), (TELLS_NUMBER, weights.tells_number))
+        if trait & wanted
+    ]
     if associate and ranked.scores:
-        _associate(scope, ranked, weights)
-    _weigh_traits(scope, ranked, wanted_by(query), limit=limit, most=most, weights=weights)
-    return _hits(scope, ranked, terms=[it.term for it in occurring], limit=limit, grouped=grouped)
+        _associate(scope, ranked, weights, orders, limit=limit, wished=sum(gain for _, gain in wished))
+    _weigh_traits(scope, ranked, wished, limit=limit, weights=weights)
+    first = _first(scope, ranked, limit=limit)
+    beside = _groups(scope, ranked, [it.id for it in first], orders) if grouped else {}
+    terms = tuple(it.term for it in occurring)
+    return [_hit(it, ranked, terms, beside=beside.get(it.id)) for it in first]
 
 
 def _add_words(
@@ -133,28 +146,36 @@ def _add_words(
 ) -> list[Term]:
     """Score entries by their words; returns the terms that no entry that counts holds."""
     texts, are_all = scope.with_words(weighted, wanted=wanted)
-    scorer = bm25.Scorer(weighted)
-    gains = {text.id: scorer.gains(text) for text in texts}
-    ranked.add({id: fsum(gained.values()) for id, gained in gains.items()}, leg="words")
+    gains = bm25.Scorer(weighted).gains(texts)
+    ranked.add({text.id: fsum(gained.values()) for text, gained in zip(texts, gains, strict=True)}, leg="words")
     ranked.traits.update((text.id, text.traits) for text in texts)
-    ranked.lengths.update((text.id, text.content.count(" ") + 1) for text in texts)
+    ranked.lengths.update((text.id, text.words) for text in texts)
     if not are_all:
         return []
-    found = {place for gained in gains.values() for place in gained}
+    found = {place for gained in gains for place in gained}
     return [it.term for place, it in enumerate(weighted) if place not in found]
 
 
-def _associate(scope: SearchScope, ranked: RankedEntries, weights: Weights) -> None:
-    """Add what hits lend to related entries, and what each run adds to its own."""
-    scores = ranked.scores
-    tied = association.ties(scope.connection, scope.texts, ranked.best(), but=scope.shadowed, weights=weights)
+def _associate(
+    scope: SearchScope, ranked: RankedEntries, weights: Weights, orders: RunOrders, *, limit: int, wished: float
+) -> None:
+    """Add what hits lend to related entries, and what each run adds to its own.
+
+    Left out are entries that cannot be among the first ``limit``, not even if they gain what is ``wished`` for.
+    """
+    scores, connection = ranked.scores, scope.connection
+    tied = association.ties(connection, scope.texts, ranked.best(), but=scope.shadowed, weights=weights, orders=orders)
     _learn_traits(scope, ranked, tied.near)
     asking = {id for id in tied.near if ranked.traits[id] & ASKS}
     runs = {id: near.run for id, near in tied.near.items()}
     bonus = association.of_runs(scores, runs, ranked.lengths, weights=weights)
-    gains = association.lent(scores, tied, asking=asking, weights=weights)
-    for after, before, run in tied.near.values():
-        runs.update((id, run) for id in (*after, *before))
+    sums = sorted((score + bonus.get(runs.get(id, NO_RUN), 0.0) for id, score in scores.items()), reverse=True)
+    enough = sums[limit - 1] * (1 - weights.asks) - wished if len(sums) >= limit else 0.0
+    gains = association.lent(scores, tied, asking=asking, bonus=bonus, enough=enough, weights=weights)
+    for after, before, run in tied.near.values() if bonus else ():
+        for id in *after, *before:
+            if id in gains:
+                runs[id] = run
     ranked.add({id: gains[id] for id in scope.kept(list(gains))}, leg="association")
     for id in runs.keys() & scores.keys() if bonus else ():
         scores[id] += bonus.get(runs[id], 0.0)
@@ -165,12 +186,10 @@ def _learn_traits(scope: SearchScope, ranked: RankedEntries, ids: Collection[int
 
 
 def _weigh_traits(
-    scope: SearchScope, ranked: RankedEntries, wanted: int, *, limit: int, most: float, weights: Weights
+    scope: SearchScope, ranked: RankedEntries, wished: Sequence[tuple[int, float]], *, limit: int, weights: Weights
 ) -> None:
     """Change the scores of the best entries a little by what they are; the others cannot become one of them."""
     scores = ranked.scores
-    gains = [(TELLS_WHEN, weights.tells_when * most), (TELLS_NUMBER, weights.tells_number * most)]
-    wished = [(trait, gain) for trait, gain in gains if trait & wanted]
     if not scores:
         return
     least = sorted(scores.values(), reverse=True)[:limit][-1] * (1 - weights.asks) - sum(gain for _, gain in wished)
@@ -183,24 +202,25 @@ def _weigh_traits(
         scores[id] += sum(gain for trait, gain in wished if trait & traits)
 
 
-def _hits(scope: SearchScope, ranked: RankedEntries, *, terms: Sequence[Term], limit: int, grouped: bool) -> list[Hit]:
-    """The first ``limit`` hits, best first; among equals the newest first, then by key."""
-    scores, legs = ranked.scores, ranked.legs
+def _first(scope: SearchScope, ranked: RankedEntries, *, limit: int) -> list[TextSource]:
+    """The first ``limit`` entries, best first; among equals the newest first, then by key."""
+    scores = ranked.scores
     least = sorted(scores.values(), reverse=True)[:limit][-1:]
     leading = [id for id, score in scores.items() if score >= least[0]] if least else []
-    found = sorted(scope.sources(leading), key=lambda it: (-scores[it.id], -it.ordinal, it.key))[:limit]
-    beside = _groups(scope, ranked, [it.id for it in found]) if grouped else {}
-    return [
-        Hit(it.id, it.path, it.revision, scores[it.id], legs[it.id], it.content, tuple(terms), it.ordinal,
-            beside.get(it.id), it.key, it.level, it.agent)
-        for it in found
-    ]  # fmt: skip
+    return sorted(scope.sources(leading), key=lambda it: (-scores[it.id], -it.ordinal, it.key))[:limit]
 
 
-def _groups(scope: SearchScope, ranked: RankedEntries, ids: Sequence[int]) -> dict[int, int]:
+def _hit(it: TextSource, ranked: RankedEntries, terms: tuple[Term, ...], *, beside: int | None) -> Hit:
+    score, legs = ranked.scores[it.id], ranked.legs[it.id]
+    return Hit(
+        it.id, it.path, it.revision, score, legs, it.content, terms, it.ordinal, beside, it.key, it.level, it.agent
+    )
+
+
+def _groups(scope: SearchScope, ranked: RankedEntries, ids: Sequence[int], orders: RunOrders) -> dict[int, int]:
     """The leader of each row's group: the best hit that it is a neighbour of, or a neighbour's neighbour."""
     answering = [id for id in ids if ranked.legs[id] != ("association",)]
-    near = association.neighbours(scope.connection, scope.parts, answering, but=scope.shadowed)
+    near = orders.neighbours(scope.connection, scope.texts, answering, but=scope.shadowed)
     leaders: dict[int, int] = {}
     for place, id in enumerate(ids):
         beside = near.get(id)

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memfiles.index import queries
 from memfiles.index.index import Index
@@ -31,6 +31,15 @@ BATCH = 64  # texts embedded at once, at most
 BATCH_CHARACTERS = 16_000  # about 4,000 tokens, by estimate a second; one text may be longer
 MOST_BYTES = 256 * 1024 * 1024  # of matrices that are kept; beyond, those of the partitions used last
 AROUND = 0.7  # the weight of the mean of the neighbours, next to that of the entry itself
+
+
+class VectorRow(NamedTuple):
+    """The vector of an entry, the run and thread in which that was saved, and its place in them."""
+
+    id: int
+    data: bytes
+    run: tuple[str, str]
+    ordinal: int
 
 
 @dataclass(slots=True)
@@ -90,7 +99,7 @@ class Matrices:
             if known is not None and known.state == (epoch, stamp):
                 continue
             since = known.state[1] if known is not None and known.state[0] == epoch else -1
-            for digest, content in fts.without_vector(connection, part, model, since=since, limit=BATCH - len(found)):
+            for digest, content in _without_vector(connection, part, model, since=since, limit=BATCH - len(found)):
                 size += len(content)
                 if found and size > BATCH_CHARACTERS:
                     return list(found.items())
@@ -113,7 +122,7 @@ class Matrices:
         import numpy
 
         size = length * numpy.dtype(numpy.float16).itemsize
-        found = fts.vectors(connection, part, self._model, since=since)
+        found = _vectors(connection, part, self._model, since=since)
         rows = [row for row in found if len(row.data) == size]
         if not rows:
             return matrix
@@ -134,6 +143,24 @@ class Matrices:
         )
         order = numpy.lexsort((ordinals, all_runs))
         return Matrix((0, -1), [*ids, *(row.id for row in rows)], data, all_runs, ordinals, order)
+
+
+def _without_vector(
+    connection: sqlite3.Connection, part: int, model: str, *, since: int, limit: int
+) -> list[tuple[bytes, str]]:
+    """Digest and content of at most ``limit`` entries put after the stamp ``since`` without a vector of the model."""
+    statement = """SELECT digest, content FROM text WHERE part = ? AND stamp > ? AND NOT EXISTS
+                   (SELECT 1 FROM vector WHERE model = ? AND digest = text.digest) LIMIT ?"""
+    return connection.execute(statement, (part, since, model, limit)).fetchall()
+
+
+def _vectors(connection: sqlite3.Connection, part: int, model: str, *, since: int) -> list[VectorRow]:
+    """The vectors of this model of the entries that were put in the partition after the stamp ``since``."""
+    statement = """SELECT text.id, vector.data, source_run, thread, ordinal FROM text JOIN entry USING (id)
+                   JOIN vector ON vector.model = ? AND vector.digest = text.digest
+                   WHERE text.part = ? AND text.stamp > ? ORDER BY text.id DESC"""
+    rows = connection.execute(statement, (model, part, since))
+    return [VectorRow(id, data, (run, thread), ordinal) for id, data, run, thread, ordinal in rows]
 
 
 def fill_index(index: Index, view: Sequence[PartitionKey], embedder: Embedder, matrices: Matrices) -> None:

@@ -28,6 +28,7 @@ from memfiles.records import to_json
 
 WEIGHTS = (2.0, 1.0, 1.5, 1.0)  # of key, content, tags and moments when FTS5 chooses candidates
 SMALL = 256  # entries
+GONE = 4096  # changes of a partition of which the removed texts are noted
 SLOTS = 8  # of small partitions; more only while one search needs more
 TABLES = (
     """
@@ -40,6 +41,8 @@ TABLES = (
     # the partitions that have text, and of how many entries; ``version`` changes with it, and is null where a partition
     # has tables of its own; ``stamp`` counts its changes, and a text has that of its own, since the ``epoch`` began
     "CREATE TABLE text_part (part INTEGER PRIMARY KEY, version INT, size INT, epoch INT, stamp INT)",
+    # the rows whose texts were removed with the last changes of a partition, for those who remember its rows
+    "CREATE TABLE text_gone (part INT, stamp INT, id INT, PRIMARY KEY (part, stamp, id)) WITHOUT ROWID",
     "CREATE TABLE vector (model TEXT, digest BLOB, data BLOB, PRIMARY KEY (model, digest)) WITHOUT ROWID",
 )
 # id, key, content and tags of an entry, and when it was said, if that is known
@@ -86,12 +89,20 @@ class TextSource(NamedTuple):
     agent: str | None
 
 
+class PartState(NamedTuple):
+    """What a partition's texts are as of: the epoch and the stamp, which change with them, and how many there are."""
+
+    epoch: int = 0
+    stamp: int = -1
+    size: int = 0
+
+
 class PartTexts:
     """The texts of one partition, to be searched on one connection; made by ``opened``."""
 
-    def __init__(self, connection: sqlite3.Connection, part: int, name: str, *, size: int) -> None:
-        """``name`` is what the names of its tables end in, ``size`` the number of entries that have text."""
-        self.part, self.size = part, size
+    def __init__(self, connection: sqlite3.Connection, part: int, name: str, *, state: PartState) -> None:
+        """``name`` is what the names of its tables end in, ``state`` has the number of entries that have text."""
+        self.part, self.state, self.size = part, state, state.size
         self._connection = connection
         self._words, self._counts, self._grams = f"words_{name}", f"counts_{name}", f"grams_{name}"
 
@@ -150,7 +161,7 @@ def opened(connection: sqlite3.Connection, parts: Sequence[int]) -> list[PartTex
     known = _known(connection, parts)
     slots = _filled(connection, {part: version for part, (version, _) in known.items() if version is not None})
     return [
-        PartTexts(connection, part, f"s{slots[part]}" if part in slots else str(part), size=known[part][1])
+        PartTexts(connection, part, f"s{slots[part]}" if part in slots else str(part), state=known[part][1])
         for part in dict.fromkeys(parts)
         if part in known
     ]
@@ -183,7 +194,9 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewTex
 def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
     """Remove the text of entry ``id``, if there is any."""
     for text in texts(connection, [id]):
-        ((version, *_),) = connection.execute(_COUNT, (part, -1)).fetchall()
+        ((version, _, stamp),) = connection.execute(_COUNT, (part, -1)).fetchall()
+        connection.execute("INSERT INTO text_gone VALUES (?, ?, ?)", (part, stamp, id))
+        connection.execute("DELETE FROM text_gone WHERE part = ? AND stamp <= ?", (part, stamp - GONE))
         if version is None:
             (tokens,) = tokenizer.tokenized([text])
             connection.execute(
@@ -204,6 +217,7 @@ def drop(connection: sqlite3.Connection, part: int) -> None:
             connection.execute(f"DROP TABLE {table}_{int(part)}")
     connection.execute("DELETE FROM text WHERE part = ?", (part,))
     connection.execute("DELETE FROM text_part WHERE part = ?", (part,))
+    connection.execute("DELETE FROM text_gone WHERE part = ?", (part,))
 
 
 def scrub(connection: sqlite3.Connection) -> None:
@@ -256,43 +270,45 @@ def _read(id: int, reading: str) -> tokenizer.TokenizedText:
         raise damaged from error
 
 
-class VectorRow(NamedTuple):
-    """The vector of an entry, the run and thread in which that was saved, and its place in them."""
+def part_state(connection: sqlite3.Connection, part: int) -> PartState:
+    """The state of a partition."""
+    found = connection.execute("SELECT epoch, stamp, size FROM text_part WHERE part = ?", (part,)).fetchone()
+    return PartState(*(found or (0, 0, 0)))
+
+
+def gone(connection: sqlite3.Connection, part: int, *, since: PartState, now: PartState) -> set[int] | None:
+    """The rows whose texts were removed or replaced since a state; None if that is not known any more."""
+    if since.epoch != now.epoch or since.stamp < now.stamp - GONE:
+        return None
+    rows = connection.execute("SELECT id FROM text_gone WHERE part = ? AND stamp > ?", (part, since.stamp))
+    return {id for (id,) in rows}
+
+
+class RunRow(NamedTuple):
+    """An entry in the order of its run and thread."""
 
     id: int
-    data: bytes
     run: tuple[str, str]
     ordinal: int
 
 
-def part_state(connection: sqlite3.Connection, part: int) -> tuple[int, int, int]:
-    """The epoch and the stamp of a partition, which change with its texts, and how many it has."""
-    found = connection.execute("SELECT epoch, stamp, size FROM text_part WHERE part = ?", (part,)).fetchone()
-    return found or (0, 0, 0)
+def in_runs(connection: sqlite3.Connection, part: int, *, since: int = -1) -> list[RunRow]:
+    """The entries that were put in the partition after the stamp ``since``, run by run in the order of saving."""
+    all = """SELECT id, source_run, thread, ordinal FROM entry INDEXED BY entry_near
+             WHERE part = ? AND source_run > '' AND state = 'live' AND digest <> '' AND ?
+             ORDER BY source_run, thread, ordinal"""
+    new = """SELECT id, source_run, thread, ordinal FROM text JOIN entry USING (id)
+             WHERE text.part = ? AND stamp > ? AND source_run > ''"""
+    rows = connection.execute(all if since < 0 else new, (part, since))
+    return [RunRow(id, (run, thread), ordinal) for id, run, thread, ordinal in rows]
 
 
-def without_vector(
-    connection: sqlite3.Connection, part: int, model: str, *, since: int, limit: int
-) -> list[tuple[bytes, str]]:
-    """Digest and content of at most ``limit`` entries put after the stamp ``since`` without a vector of the model."""
-    statement = """SELECT digest, content FROM text WHERE part = ? AND stamp > ? AND NOT EXISTS
-                   (SELECT 1 FROM vector WHERE model = ? AND digest = text.digest) LIMIT ?"""
-    return connection.execute(statement, (part, since, model, limit)).fetchall()
-
-
-def vectors(connection: sqlite3.Connection, part: int, model: str, *, since: int) -> list[VectorRow]:
-    """The vectors of this model of the entries that were put in the partition after the stamp ``since``."""
-    statement = """SELECT text.id, vector.data, source_run, thread, ordinal FROM text JOIN entry USING (id)
-                   JOIN vector ON vector.model = ? AND vector.digest = text.digest
-                   WHERE text.part = ? AND text.stamp > ? ORDER BY text.id DESC"""
-    rows = connection.execute(statement, (model, part, since))
-    return [VectorRow(id, data, (run, thread), ordinal) for id, data, run, thread, ordinal in rows]
-
-
-def _known(connection: sqlite3.Connection, parts: Iterable[int]) -> dict[int, tuple[int | None, int]]:
-    """The versions (None of one with tables of its own) and sizes of the given partitions that have text."""
-    wanted = "SELECT part, version, size FROM text_part WHERE part IN (SELECT value FROM json_each(?))"
-    return {part: (version, size) for part, version, size in connection.execute(wanted, (as_json(parts),))}
+def _known(connection: sqlite3.Connection, parts: Iterable[int]) -> dict[int, tuple[int | None, PartState]]:
+    """The versions (None of one with tables of its own) and states of the given partitions that have text."""
+    wanted = "SELECT part, version, epoch, stamp, size FROM text_part WHERE part IN (SELECT value FROM json_each(?))"
+    return {
+        part: (version, PartState(*state)) for part, version, *state in connection.execute(wanted, (as_json(parts),))
+    }
 
 
 def _has_tables(connection: sqlite3.Connection, part: int) -> bool:

@@ -137,6 +137,11 @@ class TokenizedText(NamedTuple):
     rest: str = ""
 
     @property
+    def words(self) -> int:
+        """The number of words of the content, without those of the rest."""
+        return self.content.count(" ") + 1
+
+    @property
     def columns(self) -> tuple[str, str, str, str]:
         """What FTS5 gets: the stems of the key, the whole content and the tags, and the moments."""
         rest = " ".join(("", *_stems(words_of(indexed(self.rest))))) if self.rest else ""

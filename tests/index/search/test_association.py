@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pytest
 
-from memfiles.index.search.association import of_runs
+from memfiles.index.database import create_tables
+from memfiles.index.rows import Row as WholeRow
+from memfiles.index.rows import RowWriter
+from memfiles.index.search import association
+from memfiles.index.search.association import RunOrders, of_runs
+from memfiles.index.text import fts
+from memfiles.records.entry import Provenance
+from memfiles.storage.atomic import Signature
 from tests.benchmarks.article import ARTICLE, paragraph_questions
 from tests.index.entry_rows import Row, Rows
 
@@ -142,3 +153,101 @@ def test_a_run_that_holds_most_matches_tells_nothing() -> None:
     ]
 
     assert bonus[0] < bonus[1] > bonus[2] > bonus[3]
+
+
+def test_who_wants_fewer_hits_gets_the_first_of_them() -> None:
+    """With the same scores: what cannot be among the first is left out early, and nothing else is."""
+    dice = random.Random(7)
+    words = "museum river paris ticket boat bridge market tower garden train when many".split()
+    for _ in range(20):
+        rows = _rows(
+            *(
+                Row(
+                    f"k{n}",
+                    " ".join(dice.choices(words, k=dice.randint(1, 9))) + dice.choice("?..."),
+                    run=dice.choice("rst"),
+                )
+                for n in range(120)
+            )
+        )
+        for asked in (" ".join(dice.sample(words, 2)), "when did many see the museum"):
+            every = rows.said(asked, limit=50)
+
+            assert every[:3] == rows.said(asked, limit=3)
+            assert every[:10] == rows.said(asked, limit=10)
+
+
+@contextmanager
+def _database() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        create_tables(connection)
+        yield connection
+
+
+def _put(connection: sqlite3.Connection, number: int, *, run: str, at: int, level: str = "INTERNAL") -> None:
+    """Save an entry with that number as its key and content, or save it again."""
+    path, key = f"entries/support/{level}-{number}.json", f"k{number}"
+    provenance = Provenance(run=run or None, thread=f"{run}-1", ordinal=at)
+    row = WholeRow(path, "support", level, key=key, provenance=provenance, state="live", digest="d", content=key)
+    writer = RowWriter(connection)
+    writer.put(row._replace(signature=Signature(random.getrandbits(40), 1, 1)))
+    writer.finish()
+
+
+def _remove(connection: sqlite3.Connection, number: int, *, level: str) -> None:
+    writer = RowWriter(connection)
+    writer.remove(f"entries/support/{level}-{number}.json")
+    writer.finish()
+
+
+@pytest.mark.parametrize("levels", [("INTERNAL",), ("INTERNAL", "PUBLIC")])
+@pytest.mark.parametrize("moments", [10_000, 12])
+def test_neighbours_are_remembered_as_they_are(
+    levels: tuple[str, ...], moments: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is saved, saved again in another run, or removed: they are those that are looked up."""
+    monkeypatch.setattr(association, "READ_AT_ONCE", 2)
+    dice = random.Random(moments)
+    with _database() as connection:
+        orders = RunOrders()
+        for turn in range(300):
+            for _ in range(dice.choice((0, 0, 1, 3))):
+                number, level = dice.randrange(40), dice.choice(levels)
+                if dice.random() < 0.3:
+                    _remove(connection, number, level=level)
+                else:
+                    _put(
+                        connection,
+                        number,
+                        run=dice.choice(("", "r", "s", f"t{turn}")),
+                        at=dice.randrange(moments),
+                        level=level,
+                    )
+            ids = [id for (id,) in connection.execute("SELECT id FROM text")]
+            texts = fts.opened(connection, [part for (part,) in connection.execute("SELECT id FROM part ORDER BY id")])
+            but = dice.sample(ids, len(ids) // 8) if dice.random() < 0.5 else []
+            asked = dice.sample(ids, len(ids) // 2)
+
+            told = association.neighbours(connection, [each.part for each in texts], asked, but=but)
+            assert told == orders.neighbours(connection, texts, asked, but=but), turn
+
+
+def test_neighbours_are_looked_up_a_few_times_only() -> None:
+    """And again where something changed, until it is worth to read the order of all once more."""
+    with _database() as connection:
+        for number in range(100):
+            _put(connection, number, run="rs"[number % 2], at=number)
+        looked: list[str] = []
+        connection.set_trace_callback(
+            lambda statement: looked.append(statement) if "group_concat" in statement else None
+        )
+        orders, ids = RunOrders(), [id for (id,) in connection.execute("SELECT id FROM text")]
+        counts = []
+        for turn in range(8):
+            if turn == 3:
+                _put(connection, 100, run="r", at=100)
+            looked.clear()
+            orders.neighbours(connection, fts.opened(connection, [1]), ids[:2], but=())
+            counts.append(len(looked))
+
+    assert [1, 1, 0, 1, 1, 1, 1, 0] == counts
