@@ -248,12 +248,12 @@ def writable_categories(own: Scopes, folder: str, *, rules: EntryRules) -> froze
 
 def sign_written(
     caller: Caller, before: Mapping[str, EntryRecord | None], after: dict[str, EntryRecord | None]
-) -> list[str]:
+) -> Collection[str]:
     """Note the epoch of the caller's user in the changed entries that others see; returns the paths of all changes.
 
     Hiding an entry, or saying whether it was of use, is not writing. ``InvalidArgument`` for too many authors.
     """
-    changed = [path for path, record in after.items() if record is not before.get(path)]
+    changed = dict.fromkeys(path for path, record in after.items() if record is not before.get(path))
     for path in changed if (epoch := caller.provenance.epoch) else ():
         entry, was = after[path], before.get(path)
         if not isinstance(entry, Entry) or entry.user or epoch in entry.authors:

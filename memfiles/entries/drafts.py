@@ -263,7 +263,8 @@ class EntryRules(Struct, frozen=True):
             labels = {what: label[:MAX_LABEL_BYTES] for what, label in named.items() if isinstance(label, str)}
             warnings = self.check_labels(labels)  # as much as an error may quote; longer ones are refused next
         _check_facets(draft)
-        draft = replace(draft, said_at=_moment(draft.said_at))
+        if draft.said_at is not None:
+            draft = replace(draft, said_at=_moment(draft.said_at))
         tags = None if draft.tags is None else checked_tags(draft.tags)
         links = None if draft.links is None else _checked_links(draft.links)
         if not is_clean:
@@ -277,7 +278,8 @@ class EntryRules(Struct, frozen=True):
             raise InvalidArgument("the content is blank: say what to remember, or delete the entry")
         _check_size(draft.content)
         if is_clean:
-            return Checked(replace(draft, tags=tags, links=links), warnings)
+            same = tags == draft.tags and links == draft.links
+            return Checked(draft if same else replace(draft, tags=tags, links=links), warnings)
         old, new = before.content if before is not None else "", draft.content
         judge = partial(judge_change, policy=self.secrets, allow=self.allow, scan=self.scan)
         gated = judge(old, new, start=0, end=len(new))

@@ -27,7 +27,7 @@ from memfiles.entries.reader import EntryDatabase, summary_of
 from memfiles.errors import BudgetExceeded, MemfilesError
 from memfiles.index import groups
 from memfiles.index.groups import Alike
-from memfiles.index.rows import Row, alike, row_of
+from memfiles.index.rows import Row, Totals, alike, row_of
 from memfiles.records.entry import EPISODE, Entry, Provenance
 from memfiles.records.keys import entry_path
 from memfiles.records.record import Stamp
@@ -100,27 +100,29 @@ class EvictionPolicy:
             saved = {entry.uid: entry for entry, sign in growth if sign > 0 and entry.path in written}
             for entry in saved.values():
                 budgets.check_fits(self._limits, entry)
-            excess = self._measured(partition, growth, saved)
-            if excess.over or (is_first and self._is_near(excess.totals) and excess.is_behind):
+            counted = self._db.index.totals(partition)
+            self._unseen += is_first
+            may_be_near = self._unseen * _SOME >= self._few or not self._has_room(counted, growth)
+            excess = self._measured(partition, counted, growth, saved) if may_be_near else None
+            if excess is not None and (excess.over or (is_first and self._is_near(excess.totals) and excess.is_behind)):
                 found[partition] = excess
         return found
 
+    def _has_room(self, counted: Totals, growth: Sequence[tuple[Entry, int]]) -> bool:
+        """Whether all entries of a partition together are far below every budget, also with those that come."""
+        sizes = [entry.size_bytes for entry, sign in growth if sign > 0]
+        most = Tally(counted.count + len(sizes), counted.size + sum(sizes))
+        return all(limit.excess(most).is_met for limit in self._near.values())
+
     def _measured(
-        self,
-        partition: Partition,
-        growth: Sequence[tuple[Entry, int]],
-        saved: Mapping[str, Entry],
-        *,
-        anew: bool = False,
+        self, partition: Partition, counted: Totals, growth: Sequence[tuple[Entry, int]], saved: Mapping[str, Entry]
     ) -> Excess:
-        counted = self._db.index.totals(partition, anew=anew)
         totals = FolderTotals({sort: Tally(*sum_) for sort, sum_ in counted.by_sort.items()})
         over = budgets.added_excess(self._limits, totals.within, growth)
         return Excess(partition, over, totals.after(growth), saved, growth, counted.is_behind)
 
     def _is_near(self, totals: FolderTotals) -> bool:
         """Whether little is left of a budget, or may be left once the saves of others are counted."""
-        self._unseen += 1
         return self._unseen * _SOME >= self._few or bool(budgets.excess(self._near, totals))
 
     def remedy(
@@ -148,7 +150,8 @@ class EvictionPolicy:
         """The excess with the changes of other processes."""
         self._unseen = 0
         self._db.index.catch_up(reads=True)
-        return self._measured(excess.partition, excess.growth, excess.saved, anew=True)
+        counted = self._db.index.totals(excess.partition, anew=True)
+        return self._measured(excess.partition, counted, excess.growth, excess.saved)
 
     def _remedy(
         self, excess: Excess, *, plan_id: str, held: Collection[str], now: str, writable: frozenset[str] | None

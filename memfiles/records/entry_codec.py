@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct
@@ -118,7 +119,8 @@ class _OnDisk(Struct, frozen=True):
     redactions: tuple[Piece, ...] = ()
 
 
-_FACETS = tuple(name for name in Entry.__struct_fields__ if name not in ("text", "given_id"))
+_facets_of = attrgetter(*(name for name in Entry.__struct_fields__ if name not in ("text", "given_id")))
+_GIVEN_ID = Entry.__struct_fields__.index("given_id") - 1  # among the facets
 _MARKS = frozenset(get_args(MarkType))
 _OF_MARK = (
     "format type uid agent user level id key left revision at by why run forgotten origins cleared of_run moved".split()
@@ -269,9 +271,10 @@ def _as_entry(found: _OnDisk) -> EntryRecord:
         redactions=found.redactions,
         format=FORMAT_2 if found.redactions else FORMAT,
     )
-    entry = Entry(text, **{name: getattr(found, name) for name in _FACETS})
-    if found.id is not None and found.id != entry.implied_id:
-        entry = replace(entry, given_id=found.id)
+    facets = _facets_of(found)
+    entry = Entry(text, *facets[:_GIVEN_ID], found.id or "", *facets[_GIVEN_ID:])
+    if entry.given_id and entry.given_id == entry.implied_id:
+        entry = replace(entry, given_id="")
     return _mark_of_move(entry) or entry
 
 

@@ -33,6 +33,7 @@ KNOWN_BYTES_MAX = 32 * 2**20
 """How much memory the undeclared records take that are remembered as last seen, in bytes, so that reading one again
 costs a single stat. The ones read first go first."""
 
+_WRITTEN_MAX = 8192  # records: more than the events of changes that a watcher is behind by
 _BYTES_OF_RECORD = 1_200  # apart from its texts; measured, as the next one
 _BYTES_OF_CHANGE = 500
 _NO_RECORD: Observed[Any] = Observed(None, None)  # and none was seen before
@@ -80,6 +81,7 @@ class RecordRepository(Generic[R]):
         self._listener = listener
         self._seen: dict[str, Observed[R] | None] = {}
         self._seen_bytes = 0  # of the undeclared ones
+        self._written: dict[str, Signature | None] = {}  # by this process, and too many to be remembered as seen
         self._remembering = threading.Lock()
         self._asked = threading.local()
         renew_in_child(self, RecordRepository._renew)
@@ -207,7 +209,7 @@ class RecordRepository(Generic[R]):
         nevertheless. Undeclared files are left alone.
         """
         is_known = path in self._seen
-        if self._kind.is_declared and not is_known:
+        if not is_known and (self._kind.is_declared or self._is_own(path)):
             return True
         seen = self.look(path)
         if seen.is_handled and is_known and not seen.is_first:
@@ -293,10 +295,18 @@ class RecordRepository(Generic[R]):
         self._seen_bytes += _bytes_of(seen)
         while self._seen_bytes > KNOWN_BYTES_MAX:  # some at once, as each look for the first one passes all that went
             for first in list(islice(self._seen, len(self._seen) // 16 + 1)):
-                self._drop(first)
+                if (gone := self._drop(first)) is not None and gone.is_ours:
+                    self._written[first] = gone.signature
+            for first in list(islice(self._written, max(0, len(self._written) - _WRITTEN_MAX))):
+                del self._written[first]
 
-    def _drop(self, path: str) -> None:
-        self._seen_bytes -= _bytes_of(self._seen.pop(path, None))
+    def _is_own(self, path: str) -> bool:
+        """Whether what is at a path is what this process wrote last: a save of very many is no news of each of them."""
+        return (written := self._written.get(path)) is not None and written == self.store.signature(path)
+
+    def _drop(self, path: str) -> Observed[R] | None:
+        self._seen_bytes -= _bytes_of(gone := self._seen.pop(path, None))
+        return gone
 
 
 class _Commit(Generic[R]):

@@ -18,10 +18,12 @@ import pytest
 from memfiles.errors import RecordCorrupt, RevisionConflict, StorageFailed
 from memfiles.files.manager import MemoryManager
 from memfiles.records.record import encode
-from memfiles.storage.events import RecordChanged
-from memfiles.storage.repository import KNOWN_BYTES_MAX
+from memfiles.storage.events import RecordChanged, Subscribers, utc_now
+from memfiles.storage.record_kinds import ENTRY_KIND
+from memfiles.storage.repository import KNOWN_BYTES_MAX, RecordRepository
+from memfiles.storage.store import Store
 from tests.support.records import TickingClock, declared, files_under, records_in, rewrite, seeded
-from tests.support.saved import Visitor, entries_in
+from tests.support.saved import Visitor, entries_in, saved
 
 FILES = [declared("notes", content="# Notes\n", cap=100), declared("plan")]
 
@@ -406,3 +408,21 @@ def test_what_is_remembered_of_entries_is_bounded_by_its_size_in_memory(tmp_path
         tracemalloc.stop()
 
     assert (True, True) == (0.5 * KNOWN_BYTES_MAX < freed < 1.1 * KNOWN_BYTES_MAX, 100 < count < 320), (freed, count)
+
+
+def test_our_own_changes_of_more_than_is_remembered_are_not_told_again(tmp_path: Path) -> None:
+    """A watcher looks at all of them, once most are forgotten; one that was changed since is told."""
+    origins: list[tuple[str, str]] = []
+    subscribers = Subscribers()
+    subscribers.add(lambda event: origins.append((event.name, event.origin)), foreign_only=True)
+    store = Store(tmp_path, now=utc_now, durability="os")
+    repository = RecordRepository(store, ENTRY_KIND, now=utc_now, subscribers=subscribers)
+    entries = [saved(f"k{number}", "x" * 60_000) for number in range(640)]
+    repository.change([entry.path for entry in entries], lambda _: (None, entries))
+    rewrite(tmp_path / entries[0].path, content="by hand")
+    for entry in entries:
+        repository.notice(entry.path)
+    known = len(repository.known())
+    store.close()
+
+    assert ([("k0", "external")], True) == (origins, known < 600)

@@ -168,7 +168,7 @@ def tokenized(texts: Iterable[tuple[int, str, str, str, str]]) -> list[Tokenized
         known = read[0] if len(content) <= READ and content.isascii() else None
         told = moments_in(begin, said=day, words=known)
         moments = " ".join(dict.fromkeys([*(words_of_day(day) if day else ()), *told]))
-        body, named, tagged = (" ".join(_stems(words)) for words in read)
+        body, named, tagged = (" ".join(_stems(words)) if words else "" for words in read)
         label, rest = _label_of(content), fold(content[TOKENIZED:])
         found.append(TokenizedText(id, body, named, tagged, label, moments, traits_of(content, known), rest))
     return found
