@@ -120,7 +120,7 @@ class _OnDisk(Struct, frozen=True):
 
 
 _facets_of = attrgetter(*(name for name in Entry.__struct_fields__ if name not in ("text", "given_id")))
-_GIVEN_ID = Entry.__struct_fields__.index("given_id") - 1  # among the facets
+_GIVEN_ID = Entry.__struct_fields__.index("given_id")
 _MARKS = frozenset(get_args(MarkType))
 _OF_MARK = (
     "format type uid agent user level id key left revision at by why run forgotten origins cleared of_run moved".split()
@@ -271,8 +271,9 @@ def _as_entry(found: _OnDisk) -> EntryRecord:
         redactions=found.redactions,
         format=FORMAT_2 if found.redactions else FORMAT,
     )
-    facets = _facets_of(found)
-    entry = Entry(text, *facets[:_GIVEN_ID], found.id or "", *facets[_GIVEN_ID:])
+    facets: list[Any] = [text, *_facets_of(found)]
+    facets.insert(_GIVEN_ID, found.id or "")
+    entry = Entry(*facets)
     if entry.given_id and entry.given_id == entry.implied_id:
         entry = replace(entry, given_id="")
     return _mark_of_move(entry) or entry

@@ -159,6 +159,22 @@ class AuditEvent(Struct, frozen=True):
         return _line_of(self, self.at) | ({"paths": list(self.paths)} if self.paths is not None else {})
 
 
+class _ChangeLine(Struct, frozen=True, omit_defaults=True, gc=False):
+    """The line of a change. A struct, as every change comes through here; what is not known is left out."""
+
+    at: str
+    op: str
+    outcome: AuditOutcome
+    path: str
+    level: str
+    agent: str | None = None
+    run: str | None = None
+    call: str | None = None
+    user: str | None = None
+    actor: str | None = None
+    bytes: int = 0
+
+
 class AuditLog:
     """The audit log of one memory. Threads may share it; processes have their own.
 
@@ -183,7 +199,7 @@ class AuditLog:
     def record(self, event: AuditEvent) -> None:
         """Append ``event``; never raises. A failing log is reported once, until it works again."""
         at_once = event.outcome != "ok" or event.user is not None or event.op in _AT_ONCE
-        self._write(_line_of(event, self._now()), at_once=at_once)
+        self._write(_line_of(event, at := self._now()), at, at_once=at_once)
 
     def flush(self) -> None:
         """Write the lines that wait; never raises."""
@@ -202,13 +218,11 @@ class AuditLog:
     def record_change(self, event: RecordChanged) -> None:
         """Log a change, as a subscriber; changes of other processes are logged there."""
         if event.origin != "process" and not event.path.startswith(ID_PATHS):  # the entry's own record tells of it
-            by = event.by if event.origin == "local" else NOBODY
-            user = by.user or (user_in(event.path) if USERS in event.path else None)
-            who = {"agent": by.agent, "run": by.session, "call": by.call, "user": user, "actor": by.actor}
-            what = {"op": event.op, "outcome": "ok", "path": event.path, "level": event.level}
-            said = {name: value for name, value in who.items() if value is not None}
-            grown: dict[str, Any] = {"bytes": event.grown_bytes} if event.grown_bytes else {}
-            self._write({"at": self._now(), **what, **said, **grown}, at_once=user is not None or event.op in _AT_ONCE)
+            by, at, op, path = event.by if event.origin == "local" else NOBODY, self._now(), event.op, event.path
+            user = by.user or (user_in(path) if USERS in path else None)
+            who = by.agent, by.session, by.call, user, by.actor
+            line = _ChangeLine(at, op, "ok", path, event.level, *who, event.grown_bytes)
+            self._write(line, at, at_once=user is not None or op in _AT_ONCE)
 
     def record_read(self, op: str, paths: Sequence[str], *, by: Actor, level: str) -> None:
         """Log which records a read returned, some hundred a line; one that returned nothing is a line as well."""
@@ -225,13 +239,13 @@ class AuditLog:
         """Write the lines that wait, and close the file; it is open only for the moment of a later event."""
         self._lines.close()
 
-    def _write(self, line: dict[str, Any], *, at_once: bool) -> None:
+    def _write(self, line: dict[str, Any] | _ChangeLine, at: str, *, at_once: bool) -> None:
         try:
             written = to_json(line) + b"\n"
         except ValueError as error:
             self._lines.report(error)
             return
-        self._lines.add(line["at"][:7] + ".jsonl", written, at_once=at_once)
+        self._lines.add(at[:7] + ".jsonl", written, at_once=at_once)
 
     def _renew(self) -> None:
         self._lines.renew()

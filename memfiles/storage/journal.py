@@ -35,8 +35,8 @@ from memfiles.storage.locks import forks_so_far, lock_descriptor
 FOLDER = ".journal"
 SUFFIX = ".journal"
 CAPACITY = 4 * 1024 * 1024
-BEGINNING = 256 * 1024  # doubled whenever it is full: all of it is written to the disk, also for a few changes
-SMALLEST = 64 * 1024  # on a disk that is nearly full
+BEGINNING = 64 * 1024  # doubled whenever it is full: all of it is written to the disk, also for a few changes
+SMALLEST = 16 * 1024  # on a disk that is nearly full
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 BASES_BYTES = CAPACITY  # of versions kept in memory, for deltas of the next ones
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
