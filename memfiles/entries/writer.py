@@ -285,7 +285,7 @@ class EntryWriter:
 
         What goes is chosen without its locks. The next round holds those too, and looks at each entry again.
         """
-        rounds, remedies, plan_id = 1, dict[Partition, Remedy](), ""
+        rounds, remedies, plan_id = 1, dict[Partition, Remedy](), f"plan-{os.urandom(6).hex()}"
         own = own_level(caller)
 
         def checked(records: WorkingCopy) -> list[Decided]:
@@ -296,7 +296,6 @@ class EntryWriter:
 
         outcome = self._attempt(caller, paths, checked, stamp, is_first=True)
         while outcome.excesses:
-            plan_id = plan_id or f"plan-{os.urandom(6).hex()}"
             for each in outcome.excesses:
                 of = each.partition
                 may = writable_categories(own, of.folder, rules=self._db.rules)

@@ -38,12 +38,8 @@ _RELATIVE = re.compile(
     r"|the (?P<earlier>day|week(?:end)?|month|year) before\b)",
     re.IGNORECASE,
 )
-_HINT = re.compile(
-    r"(?=[\dadfjmnostwy])(?:\d\d|day|week|month|year|night|morning|tomorrow|"
-    + "|".join(name[:3] for name in MONTHS)
-    + ")",
-    re.IGNORECASE,
-)
+_HINTS = ["day", "week", "month", "year", "night", "morning", "tomorrow", *(name[:3] for name in MONTHS)]
+_HINT = re.compile(rf"(?=[\dadfjmnostwy])(?:\d\d|{'|'.join(_HINTS)})", re.IGNORECASE)
 # Every moment has one of these words, or one of either of the next: looking for them takes a tenth of the time of an
 # expression.
 _ALONE = frozenset(
