@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from functools import wraps
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from memfiles.cli import lean_imports, output
 from memfiles.cli.options import current, option, options, usage_error
@@ -60,7 +61,7 @@ filtering = options(
 )
 
 
-class MemoryView(NamedTuple):
+class MemoryView(Struct, frozen=True):
     """The declared files as they are, in the order of the workflow, and the report of a plan."""
 
     workflow: Workflow
@@ -92,7 +93,7 @@ class MemoryView(NamedTuple):
         return file
 
 
-class As(NamedTuple):
+class As(Struct, frozen=True):
     """The session a command works as: its agent, user, level, run and actor."""
 
     agent: str | None
@@ -114,7 +115,6 @@ def as_session(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(*args: Any, agent: str | None, level: str | None, **given: Any) -> None:
-
         who = As(agent, given.pop("user"), level, given.pop("run"), given.pop("actor"))
         function(*args, who=who, **given)
 

@@ -12,10 +12,13 @@ import re
 from collections.abc import Callable
 from contextlib import redirect_stderr, suppress
 from functools import partial
+from importlib import import_module
 from io import StringIO
 from typing import Any, TypeVar, cast
 
 import click
+
+from memfiles.cli import lean_imports
 
 DEFAULT_WORKFLOW = "workflow.yaml"
 OFFERED_MAX = 100  # names on one TAB
@@ -113,23 +116,48 @@ class _Offered(click.types.StringParamType):
         return []
 
 
-def group(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Group]:
-    """The same for a group of commands."""
-    return cast("Callable[[Callable[..., Any]], click.Group]", command(name, *examples, cls=CommandGroup))
+def group(name: str, *examples: str, more: str | None = None) -> Callable[[Callable[..., Any]], click.Group]:
+    """The same for a group of commands; the module ``more``, imported when it is needed, adds others to it."""
+    made = command(name, *examples, cls=CommandGroup)
+
+    def decorate(function: Callable[..., Any]) -> click.Group:
+        found = cast("CommandGroup", made(function))
+        found.more = more
+        return found
+
+    return decorate
 
 
 class CommandGroup(click.Group):
-    """A group that answers an unknown command with the nearest one."""
+    """A group that answers an unknown command with the nearest one, and loads some of its commands late."""
+
+    more: str | None = None
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name; None if it is unknown."""
+        if cmd_name not in self.commands:
+            self._load()
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, sorted."""
+        self._load()
+        return super().list_commands(ctx)
+
+    def _load(self) -> None:
+        if self.more is not None:
+            with lean_imports():
+                import_module(self.more)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that ``args`` start with; the error for a misspelt one suggests the nearest."""
-        name, known = args[0], self.list_commands(ctx)
-        if not ctx.resilient_parsing and not name.startswith("-") and name not in known:
+        name = args[0]
+        if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
             import difflib  # only a typing mistake pays for it
 
-            close = difflib.get_close_matches(name, known, n=1)
+            close = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             raise click.UsageError(f"unknown command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -154,6 +182,17 @@ def color_of_environment() -> bool | None:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return True if os.environ.get("FORCE_COLOR") else None
+
+
+def columns() -> int:
+    """The width that ``COLUMNS`` says, else that of the terminal, else 80; ``shutil`` takes 3 of 40 ms to load."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size().columns or 80
+    except OSError:  # stdout is not a terminal
+        return 80
 
 
 def _show_help(context: click.Context, _: click.Parameter, is_asked: bool) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memfiles.cli.options import current
+from memfiles.cli.options import columns, current
 from memfiles.errors import InvalidArgument
 from memfiles.records.graphemes import harmless
 
@@ -106,10 +106,8 @@ def one_line(text: str) -> str:
 
 
 def width() -> int:
-    """The width to print in, in columns (80 if unknown)."""
-    import shutil  # late: only a terminal needs it
-
-    return max(MIN_WIDTH, shutil.get_terminal_size().columns)
+    """The width to print in, in columns."""
+    return max(MIN_WIDTH, columns())
 
 
 def percent(share: float) -> str:
@@ -129,8 +127,8 @@ def entries(number: int) -> str:
 
 def _fitted(text: str) -> str:
     """A line of a table, cut to the width of a terminal."""
-    text, room = text.rstrip(), width()
-    return text[: room - 1] + "…" if sys.stdout.isatty() and len(text) > room else text
+    text = text.rstrip()
+    return text[: room - 1] + "…" if sys.stdout.isatty() and len(text) > (room := width()) else text
 
 
 @contextmanager

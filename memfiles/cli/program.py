@@ -17,7 +17,7 @@ import click
 
 import memfiles
 from memfiles.cli import lean_imports
-from memfiles.cli.options import SHARED_OPTIONS, CommandGroup, Settings, option
+from memfiles.cli.options import SHARED_OPTIONS, CommandGroup, Settings, columns, option
 
 PROGRAM = "memfiles"
 
@@ -50,7 +50,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "redact": ("commands.write", "Remove a text from a memory file and from its history."),
     },
     "Entries": {
-        "entries": ("commands.entries", "Save, find and forget the entries of agents."),
+        "entries": ("commands.entries_read", "Save, find and forget the entries of agents."),
         "purge": ("commands.entries", "Erase what expired or was deleted and was kept long enough."),
         "users": ("commands.operator", "List, export and forget the users for whom agents keep memory."),
         "export": ("commands.transfer", "Write an agent's entries to a folder or a file."),
@@ -147,13 +147,7 @@ class CommandLine(CommandGroup):
 
 def _help_width() -> int:
     """The width click would choose for help; given one, it does not load shutil (3 of 40 ms)."""
-    columns = os.environ.get("COLUMNS", "")
-    if not columns.isdecimal():
-        try:
-            columns = str(os.get_terminal_size().columns)
-        except OSError:  # stdout is not a terminal
-            columns = "80"
-    return max(50, min(int(columns), 80) - 2)
+    return max(50, min(columns(), 80) - 2)
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:

@@ -163,9 +163,9 @@ def assembled(
 
 def opened_to_read(workflow: Workflow, home: MemoryHome, cleanup: ExitStack, log: AuditLog) -> Entries:
     """The entries of a home; where there is nothing yet, of an empty temporary directory, as nothing may be made."""
-    from tempfile import TemporaryDirectory  # late: only a home without anything needs it
-
     if not (is_there := home.exists()):
+        from tempfile import TemporaryDirectory  # late: most homes have something
+
         home = home_of(cleanup.enter_context(TemporaryDirectory(prefix="memfiles-")))
     store = home.open(now=utc_now, durability=workflow.memory.durability)
     cleanup.callback(store.close)

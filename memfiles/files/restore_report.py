@@ -56,7 +56,7 @@ class RestoreReport(Struct, frozen=True):
         return {"files": [row._asdict() for row in self.files], "orphans": list(self.orphans)}
 
 
-class FileView(NamedTuple):
+class FileView(Struct, frozen=True):
     """One declared file with the report and the record that a restore would leave; ``stored`` is the one on disk."""
 
     report: FileReport

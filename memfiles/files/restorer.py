@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import Struct
+
 from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt
 from memfiles.files import start_cache
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport, Status, metadata_of, view_of
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 _TAKEN_OVER = "its content was taken over from the older manager's record"
 
 
-class Examined(NamedTuple):
+class Examined(Struct, frozen=True):
     """One declared file and what a restore would do: write ``record`` (None: nothing) and report ``row``.
 
     ``seen`` is what is on disk, and whether no later change can look the same. ``data`` are the record's bytes if they
@@ -57,7 +59,7 @@ class MissingFile(NamedTuple):
     signature: Signature | None = None
 
 
-class Restored(NamedTuple):
+class Restored(Struct, frozen=True):
     """The result of a restore: its report, the observed record of each live file by path, and the start cache used.
 
     ``hydrated`` are the mirror's objects that records were made from, by path: what the mirror has acknowledged.
@@ -69,7 +71,7 @@ class Restored(NamedTuple):
     hydrated: dict[str, Stored]
 
 
-class Restorer(NamedTuple):
+class Restorer(Struct, frozen=True):
     """Examines declared files against one store and an optional mirror; ``origin`` is a mirrored directory's id."""
 
     mirror: Mirror | None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class UserEpoch(NamedTuple):
+class UserEpoch(Struct, frozen=True):
     """A user by name, in one epoch: a session keeps to that in which it was made."""
 
     name: str

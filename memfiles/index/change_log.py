@@ -15,11 +15,12 @@ import fcntl
 import itertools
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from memfiles.errors import StorageFailed
 from memfiles.index.database import IndexUnusable
@@ -39,7 +40,7 @@ _SUFFIX = -len(RECORD_SUFFIX)
 _ATTEMPTS = 5
 
 
-class Line(NamedTuple):
+class Line(Struct, frozen=True):
     """One line: it announces changes of ``paths``, or ends those announced under the token."""
 
     token: str
@@ -119,7 +120,7 @@ class ChangeLog:
 
     def empty(self) -> None:
         """Begin a new log in the same file, locked exclusively. Raises ``IndexUnusable``: then it has no header."""
-        self.id = secrets.token_hex(6)
+        self.id = os.urandom(6).hex()
         header = f"#{self.id}\n".encode()
         with storage_failure(f"{PATH} cannot be written", IndexUnusable):
             os.ftruncate(self._descriptor, 0)
@@ -188,7 +189,7 @@ class Announcements:
         self._reset()
 
     def _reset(self) -> None:
-        self.process = secrets.token_hex(6)  # begins all tokens of this process
+        self.process = os.urandom(6).hex()  # begins all tokens of this process
         self.open_intents: dict[str, tuple[str, ...]] = {}
         self._numbers = itertools.count()
         self._end = -1  # of the log as far as it was read, with this process's lines since then

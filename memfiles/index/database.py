@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from memfiles.errors import StorageFailed
 from memfiles.index.rows import DECLARED
 from memfiles.index.text import fts
@@ -171,7 +173,7 @@ def of_user(connection: sqlite3.Connection, *, epoch: str, user: str) -> list[st
     return [path for (path,) in connection.execute(statement, {"epoch": epoch, "user": user})]
 
 
-class UserTally(NamedTuple):
+class UserTally(Struct, frozen=True):
     """A user's visible entries in one partition: their number and bytes, the last change, and one of their paths.
 
     ``user`` is "" for the user's own ones, and the name for those that the user's sessions saved for others.

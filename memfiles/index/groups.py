@@ -9,7 +9,8 @@ import sqlite3
 from collections.abc import Collection
 from heapq import merge
 from itertools import islice
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from memfiles.index import queries
 from memfiles.index.queries import PART
@@ -20,7 +21,7 @@ from memfiles.records.entry import EPISODE
 _AMONG = "(?4 IS NULL OR e.category IN (SELECT value FROM json_each(?4)))"
 
 
-class Alike(NamedTuple):
+class Alike(Struct, frozen=True):
     """A group of live entries of one category and kind that may become one; see ``rows.alike``."""
 
     category: str

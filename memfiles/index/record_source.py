@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from msgspec import Struct, field
 
@@ -47,7 +47,7 @@ _STORE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _log = logging.getLogger("memfiles")
 
 
-class Look(NamedTuple):
+class Look(Struct, frozen=True):
     """What the files of some folders add up to, with the times of all folders just before, and the moment before that.
 
     Nobody waits for a look, as it takes no lock: what changes meanwhile makes a sum that no rows have.

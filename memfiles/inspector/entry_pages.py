@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+from msgspec import Struct
 from starlette.responses import Response
 
 from memfiles.entries.results import Found, Results
@@ -24,7 +25,7 @@ LEGS = {
 """What found an entry, for a person."""
 
 
-class EntryLine(NamedTuple):
+class EntryLine(Struct, frozen=True):
     """An entry in a list; ``legs`` say what found it, and ``text`` is its snippet or its beginning."""
 
     found: Found

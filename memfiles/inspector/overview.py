@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
+from msgspec import Struct
 from starlette.responses import Response
 
 from memfiles.errors import RecordCorrupt
@@ -17,7 +17,7 @@ from memfiles.workflow.workflow import MemoryFile
 SPANS = {"24h": ("hour", 24), "30d": ("day", 30), "90d": ("day", 90)}
 
 
-class FileRow(NamedTuple):
+class FileRow(Struct, frozen=True):
     """A file in the list; ``last`` is its last change, None if it has no history."""
 
     file: MemoryFile
@@ -29,7 +29,7 @@ class FileRow(NamedTuple):
     problem: str | None = None
 
 
-class Bar(NamedTuple):
+class Bar(Struct, frozen=True):
     """A period in a chart: its label, its value and how high that is, as a share of the highest."""
 
     at: str

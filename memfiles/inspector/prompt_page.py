@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
 
+from msgspec import Struct
 from starlette.responses import Response
 
 from memfiles.inspector.operator_pages import named
@@ -20,7 +20,7 @@ from memfiles.tools.session import Session
 LOOKED_AT = 100  # events of an agent, of which one is not the operator's
 
 
-class Part(NamedTuple):
+class Part(Struct, frozen=True):
     """A text that the model gets; ``diff`` is how it changed since ``before``, "" if it did not."""
 
     title: str
@@ -38,7 +38,7 @@ class Part(NamedTuple):
         return estimate_tokens(self.text)
 
 
-class Seen(NamedTuple):
+class Seen(Struct, frozen=True):
     """The texts as they are now and since when, and as they were before that, if they were looked at then."""
 
     texts: tuple[str, ...]

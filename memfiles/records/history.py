@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import StringIO
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -107,7 +106,7 @@ def diff_between(before: str, after: str, *, names: tuple[str, str]) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-class TextChange(NamedTuple):
+class TextChange(Struct, frozen=True):
     """A change and the text that it inserted."""
 
     change: Change

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -78,7 +78,7 @@ def reveal(pieces: Iterable[Piece], texts: Iterable[bytes]) -> dict[Piece, bytes
     return found
 
 
-class Fragments(NamedTuple):
+class Fragments(Struct, frozen=True):
     """The parts of one redacted text that later changes left: their places, and the marker for the first of them."""
 
     spans: tuple[tuple[int, int], ...]

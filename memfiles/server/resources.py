@@ -7,10 +7,11 @@ key, slashes included; a client may encode more or less than that, and write the
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote
 
 import mcp_types as types
+from msgspec import Struct
 
 from memfiles.errors import EntryNotFound, FileNotDeclared, InvalidArgument
 from memfiles.tools.arguments import shortened
@@ -31,7 +32,7 @@ _TEMPLATES = (
 )
 
 
-class Address(NamedTuple):
+class Address(Struct, frozen=True):
     """The record that a URI refers to: a memory file by name, or an entry by key."""
 
     kind: Literal["file", "entry"]

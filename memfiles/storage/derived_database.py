@@ -269,7 +269,7 @@ class DerivedDatabase:
 def boot_id() -> str:
     """The id of the machine's current boot; always the same where the system has none."""
     try:
-        return _BOOT_ID.read_text("ascii").strip()
+        return _BOOT_ID.read_text("utf-8").strip()
     except OSError:
         return "unknown"
 

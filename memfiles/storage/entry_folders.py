@@ -13,7 +13,8 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from memfiles.records.keys import ENTRIES, FILES, TEMP_PREFIX, USERS, entry_path, entry_place, uid_of
 from memfiles.storage.atomic import Descriptor, Signature, file_hash, is_settled
@@ -28,7 +29,7 @@ _POLL_SHARE = 25  # looking at the folders takes so much less time than waiting
 _Times = Mapping[str, object]  # by folder: when it changed, in a list if that was too recent to be told from a change
 
 
-class FolderSum(NamedTuple):
+class FolderSum(Struct, frozen=True):
     """The number of files in a folder, and the sum of their hashes: of name, inode, size and modification time."""
 
     number: int = 0

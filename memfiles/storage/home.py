@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from msgspec import Struct
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.record import MAX_RECORD_BYTES
@@ -85,7 +87,7 @@ class StateNotes(Protocol):
         """Remove a note, if there is one."""
 
 
-class Note(NamedTuple):
+class Note(Struct, frozen=True):
     """The bytes of a note."""
 
     body: bytes
@@ -224,7 +226,7 @@ def has_record(home: MemoryHome, path: str, body: bytes) -> bool:
     return found is not None and found[0] == body
 
 
-class DirectoryRecords(NamedTuple):
+class DirectoryRecords(Struct, frozen=True):
     """The records in a memory directory, read without a store; see ``ReadableStore``."""
 
     descriptor: Descriptor
@@ -252,7 +254,7 @@ class DirectoryRecords(NamedTuple):
         return entry_folders.changes(self.descriptor, since)
 
 
-class DirectoryHome(NamedTuple):
+class DirectoryHome(Struct, frozen=True):
     """A memory directory; see ``MemoryHome``."""
 
     directory: Path
@@ -321,7 +323,7 @@ class DirectoryHome(NamedTuple):
         return None
 
 
-class MirrorFiles(NamedTuple):
+class MirrorFiles(Struct, frozen=True):
     """What is known of the mirror of a memory directory; see ``MirrorSide``."""
 
     directory: Path
@@ -373,7 +375,7 @@ class MirrorFiles(NamedTuple):
         return nullcontext()
 
 
-class NoteFiles(NamedTuple):
+class NoteFiles(Struct, frozen=True):
     """The notes of a memory directory, each a file; see ``StateNotes``."""
 
     directory: Path

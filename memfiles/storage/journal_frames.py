@@ -21,7 +21,6 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -70,7 +69,7 @@ class Version(Struct, frozen=True):
         return isinstance(other, Version) and astuple(self)[:-1] == astuple(other)[:-1]
 
 
-class Base(NamedTuple):
+class Base(Struct, frozen=True):
     """A version that a journal holds, for the delta of the next one. ``checksum`` is that of its start, if known.
 
     ``chain_bytes`` is the size of all results up to it since a version that stands whole.

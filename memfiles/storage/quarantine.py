@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from msgspec import Struct
+
 from memfiles.errors import RecordCorrupt
 from memfiles.records import late_pattern
 from memfiles.records.history import texts_in
@@ -42,7 +44,7 @@ class KeptCopy(NamedTuple):
     lost: MergeSide | None = None
 
 
-class Quarantine(NamedTuple):
+class Quarantine(Struct, frozen=True):
     """The kept copies of a memory directory, given by path or descriptor; see ``home.KeptConflicts``."""
 
     where: int | Path

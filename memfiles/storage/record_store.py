@@ -64,7 +64,7 @@ class ChangeSet(NamedTuple):
 NOTHING = ChangeSet()
 
 
-class Changes(NamedTuple):
+class Changes(Struct, frozen=True):
     """What changed in a store up to the point ``until``, from which to ask next time.
 
     ``records`` has the present versions by path, None for a record that is gone; there may be more than what changed.

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from random import SystemRandom
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+from msgspec import Struct
 
 from memfiles.errors import CopyRefused, FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.records.keys import record_path
@@ -44,7 +46,7 @@ _log = logging.getLogger("memfiles.sync")
 _chance = SystemRandom()  # the module-level generator belongs to the program, which may have seeded it
 
 
-class Task(NamedTuple):
+class Task(Struct, frozen=True):
     """A record to reconcile; ``look`` at its copy even if nothing changed here."""
 
     path: str

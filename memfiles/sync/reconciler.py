@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, assert_never
+from typing import Literal, TypeAlias, assert_never
+
+from msgspec import Struct
 
 from memfiles.errors import LockTimeout, MirrorConflict, MirrorUnavailable, RecordCorrupt
 from memfiles.records.entry import Entry
@@ -43,28 +45,28 @@ _ROUNDS = 50
 _log = logging.getLogger("memfiles.sync")
 
 
-class Push(NamedTuple):
+class Push(Struct, frozen=True):
     """Put ``body`` over ``version`` (None: where no copy is)."""
 
     body: bytes
     version: str | None
 
 
-class Acknowledge(NamedTuple):
+class Acknowledge(Struct, frozen=True):
     """Note that the mirror has ``stored``; a local record with this ``digest`` needs no push."""
 
     stored: Stored
     digest: str | None
 
 
-class Merge(NamedTuple):
+class Merge(Struct, frozen=True):
     """Merge the local record with ``remote``, the record in ``stored``."""
 
     stored: Stored
     remote: SyncedRecord
 
 
-class Replace(NamedTuple):
+class Replace(Struct, frozen=True):
     """Put the local record over a copy that is not a record; ``why`` says what is wrong with it."""
 
     stored: Stored

@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from math import isfinite
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from msgspec import NODEFAULT, Meta, Struct, StructMeta, structs, to_builtins
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from memfiles.workflow.problems import Breach, Problem, Where, problem_of, spell
 UNSHOWN = "x-unshown"  # in the schema of a field that no representation shows
 
 
-class Before(NamedTuple):
+class Before(Struct, frozen=True):
     """In the annotation of a field: changes a value before its type is looked at."""
 
     change: Callable[[Any], object]
@@ -49,7 +49,7 @@ class Shape(Struct, frozen=True):
     said: Mapping[str, Any] = {}
 
 
-class Field(NamedTuple):
+class Field(Struct, frozen=True):
     """One field of a class: its type, and its default unless it is required."""
 
     shape: Shape

@@ -14,7 +14,9 @@ import json
 import os
 from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from memfiles.errors import WorkflowError
 from memfiles.records import late_pattern
@@ -51,7 +53,7 @@ class NodePosition:
         self.values: dict[str | int, LineColumn | NodePosition] = {}
 
 
-class YamlDocument(NamedTuple):
+class YamlDocument(Struct, frozen=True):
     """A document: its value and the position of every part."""
 
     name: str

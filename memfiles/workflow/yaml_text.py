@@ -15,7 +15,8 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from memfiles.errors import WorkflowError
 from memfiles.records import late_pattern
@@ -68,7 +69,7 @@ _UTF16_OR_32 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, c
 _MISREAD = "\x85\u2028\u2029\ufeff"
 
 
-class YamlText(NamedTuple):
+class YamlText(Struct, frozen=True):
     """Text that is safe for a YAML parser, and the way back from the parser's scalars to the original."""
 
     text: str

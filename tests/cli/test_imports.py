@@ -114,12 +114,14 @@ def test_a_command_that_changes_files_opens_no_entries(workflow: Path, args: tup
     assert (workflow.parent / ".memory/.state/swept").exists()
 
 
-def test_a_search_loads_no_exports_and_no_consolidation(workflow: Path) -> None:
-    """The parts of entries are loaded by the verbs that need them."""
+def test_a_search_loads_what_it_uses(workflow: Path) -> None:
+    """The parts of entries, and the commands that change them, are loaded by the verbs that need them."""
     seen = traced(workflow, "entries", "search", "bob")["loaded"]
     parts = ("transfer", "hydration", "writer", "consolidation.consolidator")
 
     assert set() == below(seen, *(f"memfiles.entries.{part}" for part in parts))
+    assert set() == below(seen, "memfiles.cli.commands.entries", "memfiles.cli.commands.write")
+    assert set() == below(seen, "random", "shutil", "tempfile")
 
 
 LEAN = """

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import astuple
 
 import memfiles
 from memfiles import Memory, StorageFailed
@@ -78,7 +79,7 @@ def test_whole_lines_are_read_as_they_were_written(directory: int) -> None:
     log.append(done_line("a:0"))
     lines, end, is_whole = log.read(HEADER_BYTES, but="b")
 
-    assert [("a:0", True, (ENTRY,)), ("a:0", False, ())] == [tuple(line) for line in lines]
+    assert [("a:0", True, (ENTRY,)), ("a:0", False, ())] == [astuple(line) for line in lines]
     assert (True, log.size()) == (is_whole, end)
     log.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,6 +28,7 @@ _SNIPPET_WIDTH = 60
     "entries",
     'memfiles entries save plan "Ada is on Pro" --agent support',
     "memfiles entries search ada --agent support --level INTERNAL",
+    more="memfiles.cli.commands.entries",
 )
 def entries_command() -> None:
     """Save, find and forget the entries of agents.
@@ -161,6 +161,8 @@ def list_command(who: As, **given: Any) -> None:
     headers = ("KEY", "LEVEL", "CATEGORY", "KIND", "BYTES", "UPDATED", "TAGS")
     output.table(headers, map(_listed_row, page.memories), numeric=("BYTES",))
     if page.next is not None:
+        import shlex  # late: most lists are on one page
+
         output.note(f"more entries: --cursor {shlex.quote(page.next)}")
 
 

@@ -92,7 +92,7 @@ def import_command(source: str, format: Format | None, take_over: bool, dry_run:
     "memfiles migrate --to 'postgresql://db.example.org/agents'",
     "memfiles migrate --to .memory --json",
 )
-@click.option("--to", "target", required=True, metavar="URL|DIR", help="Store or memory directory to copy it to.")
+@option("--to", "target", required=True, metavar="URL|DIR", help="Store or memory directory to copy it to.")
 def migrate_command(target: str) -> None:
     """Copy the whole memory to a store, or to a directory.
 

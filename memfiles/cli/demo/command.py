@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import click
+from msgspec import Struct
 
 import memfiles
 from memfiles.cli import output
@@ -152,7 +153,7 @@ class StoryStep(NamedTuple):
     explanation: str
 
 
-class Shown(NamedTuple):
+class Shown(Struct, frozen=True):
     """A text of a step, a tool call, its result, or an error result."""
 
     text: str

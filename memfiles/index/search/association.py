@@ -20,6 +20,8 @@ from math import fsum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from memfiles.index.search.weights import BRIEF, DENSE, LENDERS, TAGGED_LENDERS, WEIGHTS, Weights
 from memfiles.index.text import fts
 from memfiles.index.text.fts import PartState, PartTexts, RunRow
@@ -62,7 +64,7 @@ class Near(NamedTuple):
     run: RunThread
 
 
-class Ties(NamedTuple):
+class Ties(Struct, frozen=True):
     """What hits are tied to: their neighbours by hit, and each tie by a link or a tag, with its share."""
 
     near: Mapping[int, Near]

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
 
 from memfiles.index import queries
 from memfiles.index.index import Index
@@ -42,8 +43,7 @@ class VectorRow(NamedTuple):
     ordinal: int
 
 
-@dataclass(slots=True)
-class Matrix:
+class Matrix(Struct, eq=False):
     """The vectors of one partition, as of a change of it: a row for each entry, in the order in which they came.
 
     ``runs`` and ``ordinals`` are those of the entries; of rows in no run, the run is the row's own.

@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import date
 from functools import lru_cache
-from typing import NamedTuple
 from unicodedata import normalize
 
 from msgspec import Struct
@@ -119,7 +118,7 @@ class Term(Struct, frozen=True, dict=True):
         return len(self.forms[0]) > 1
 
 
-class TokenizedText(NamedTuple):
+class TokenizedText(Struct, frozen=True):
     """The stems of an entry, by field, and of the label that its content opens with; ``rest`` is folded text.
 
     ``moments`` are the words of the day on which it was said, and of the moments in it; ``traits`` are the content's.

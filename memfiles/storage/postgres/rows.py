@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, LiteralString, NamedTuple, Protocol
+from typing import Any, LiteralString, Protocol
+
+from msgspec import Struct
 
 from memfiles.records.keys import is_record_path
 from memfiles.records.redactions import Piece
@@ -182,7 +184,7 @@ class Told:
         self._signatures |= {path: found.get(path) for path in paths}
 
 
-class KeptRows(NamedTuple):
+class KeptRows(Struct, frozen=True):
     """The copies that were put aside or lost in a merge, in a table; see ``home.KeptConflicts``."""
 
     asked: Asked

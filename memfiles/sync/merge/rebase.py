@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.errors import RevisionUnknown
@@ -38,7 +38,7 @@ class Suffix:
     is_whole: bool
 
 
-class Rebased(NamedTuple):
+class Rebased(Struct, frozen=True):
     """The rebased content and changes; not clean if a change lost some of its text."""
 
     content: str

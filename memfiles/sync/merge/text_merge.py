@@ -19,6 +19,8 @@ from difflib import SequenceMatcher
 from itertools import groupby, zip_longest
 from typing import Literal, NamedTuple
 
+from msgspec import Struct
+
 from memfiles.records.redactions import MARKER
 
 Side = Literal["first", "second"]
@@ -36,7 +38,7 @@ class MergedText:
     is_clean: bool = True
 
 
-class LineEdits(NamedTuple):
+class LineEdits(Struct, frozen=True):
     """By line of the base: what it was changed to (None: deleted), and the lines added before it."""
 
     changed: dict[int, str | None]
