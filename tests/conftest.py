@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import memfiles
+from tests.support.stores import STORE
 from tests.support.workflows import opened
 
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
@@ -44,8 +45,13 @@ def _require_root() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow each test that kills, cuts the power, starts a server or installs packages."""
+    """Mark as slow each test that kills, cuts the power, starts a server or installs packages.
+
+    Those of the directory itself have nothing to say about another store.
+    """
     for item in items:
+        if STORE in os.environ and (of_directory := item.get_closest_marker("directory")):
+            item.add_marker(pytest.mark.skip(f"of a directory alone: {of_directory.args[0]}"))
         is_marked = any(item.get_closest_marker(name) for name in ("frameworks", "kill", "node", "power", "servers"))
         if is_marked or not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)

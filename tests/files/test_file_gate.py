@@ -14,6 +14,7 @@ from memfiles import MemoryFile, MemoryManager
 from memfiles.errors import MemfilesError, SecretRefused
 from memfiles.secrets.gate import Policy, find_secrets
 from tests.secrets.secret_corpus import SECRETS, Secret
+from tests.support.stores import place_of
 
 BEFORE = "# Notes\nGr\u00fc\u00dfe\n"
 Opener = Callable[[Policy], MemoryManager]
@@ -38,7 +39,7 @@ def opened(tmp_path: Path) -> Iterator[Opener]:
     def opening(policy: Policy) -> MemoryManager:
         for manager in managers:
             manager.close()
-        manager = MemoryManager(tmp_path / ".memory", secrets=policy)
+        manager = MemoryManager(place_of(tmp_path / ".memory"), secrets=policy)
         manager.restore([MemoryFile(uid="a", name="a", content=BEFORE), MemoryFile(uid="b", name="b")])
         managers.append(manager)
         return manager
@@ -122,6 +123,7 @@ def test_an_undo_brings_it_back_with_a_warning(opened: Opener) -> None:
     assert TOKEN.value in manager.read("a") and TOKEN.value not in str(undone)
 
 
+@pytest.mark.directory("only files can be changed by hand")
 def test_a_hand_edit_is_warned_of(opened: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Once, by name, rule and place."""
     manager = opened("block")

@@ -26,13 +26,14 @@ from memfiles.records.record import Actor
 from memfiles.storage.events import RecordChanged
 from tests.support.another_process import another_process
 from tests.support.records import TickingClock, declared, files_under
+from tests.support.stores import place_of, put_by_hand
 
 FILES = [declared("notes", content="# Notes\n", cap=100), declared("plan"), declared("rules", content="- Be kind.\n")]
 
 
 def open_manager(directory: Path, **settings: Any) -> MemoryManager:
     """A restored manager; nothing is flushed, because no test here cuts the power."""
-    manager = MemoryManager(directory, durability="os", now=TickingClock(), **settings)
+    manager = MemoryManager(place_of(directory), durability="os", now=TickingClock(), **settings)
     manager.restore(FILES)
     return manager
 
@@ -43,7 +44,13 @@ def manager(tmp_path: Path) -> Iterator[MemoryManager]:
         yield manager
 
 
+def records_of(manager: MemoryManager) -> dict[str, object]:
+    """The versions of all records."""
+    return {path: manager.records.signature(path) for path in manager.records.paths()}
+
+
 @pytest.mark.parametrize(("operation", "most"), [("append", 160), ("edit", 165)])
+@pytest.mark.directory("what one change costs there")
 def test_a_warm_change_calls_few_functions(tmp_path: Path, operation: str, most: int) -> None:
     """Half of its time is spent in Python. The calls are counted, as the time itself depends on the machine."""
     called: list[str] = []
@@ -52,7 +59,7 @@ def test_a_warm_change_calls_few_functions(tmp_path: Path, operation: str, most:
         if event == "call":
             called.append(frame.f_code.co_qualname)
 
-    with MemoryManager(tmp_path, now=TickingClock()) as manager:
+    with MemoryManager(place_of(tmp_path), now=TickingClock()) as manager:
         manager.restore(FILES)
         for number in range(4):
             manager.append("plan", f"v{number} ")
@@ -73,7 +80,7 @@ def test_a_warm_change_calls_few_functions(tmp_path: Path, operation: str, most:
 
 def test_nothing_touches_the_disk_before_restore(tmp_path: Path) -> None:
     """A manager that is only made, or closed at once, is no trace."""
-    MemoryManager(tmp_path / "memory").close()
+    MemoryManager(place_of(tmp_path / "memory")).close()
 
     assert [] == list(tmp_path.iterdir())
 
@@ -99,7 +106,7 @@ CALLS: dict[str, Callable[[MemoryManager], object]] = {
 @pytest.mark.parametrize("call", CALLS)
 def test_every_call_needs_a_restored_open_manager(tmp_path: Path, call: str) -> None:
     """Before ``restore`` and after ``close`` it says so; in between it works."""
-    manager = MemoryManager(tmp_path / "memory", durability="os")
+    manager = MemoryManager(place_of(tmp_path / "memory"), durability="os")
     with pytest.raises(InvalidArgument, match="the manager is not restored yet: call restore"):
         CALLS[call](manager)
     manager.restore(FILES)
@@ -129,7 +136,7 @@ def test_a_closed_manager_can_be_restored_again(tmp_path: Path) -> None:
 def test_a_file_that_is_no_longer_declared_is_not_there(tmp_path: Path, call: str) -> None:
     """Its record still lies in the directory, and nobody may see or change it."""
     open_manager(tmp_path).close()
-    with MemoryManager(tmp_path, durability="os") as manager:
+    with MemoryManager(place_of(tmp_path), durability="os") as manager:
         manager.restore([declared("plan")])
         before = files_under(tmp_path)
         with pytest.raises(FileNotDeclared, match="no memory file 'notes' is declared"):
@@ -154,7 +161,7 @@ def test_any_unknown_uid_is_the_same_error(manager: MemoryManager, uid: Any) -> 
 @pytest.mark.parametrize("text", [None, 7, b"bytes", ["x"]])
 def test_text_must_be_text(manager: MemoryManager, text: Any) -> None:
     """Everywhere where text is taken; nothing is written."""
-    before = files_under(manager.directory)
+    before = records_of(manager)
     for call in (
         lambda: manager.append("notes", text),
         lambda: manager.append_many([("plan", "x"), ("notes", text)]),
@@ -166,7 +173,7 @@ def test_text_must_be_text(manager: MemoryManager, text: Any) -> None:
         with pytest.raises(InvalidArgument, match="the text must be a string, not"):
             call()
 
-    assert before == files_under(manager.directory)
+    assert before == records_of(manager)
 
 
 def test_text_must_be_unicode_that_can_be_stored(manager: MemoryManager) -> None:
@@ -210,7 +217,7 @@ def test_a_write_is_on_disk_when_it_returns(manager: MemoryManager, tmp_path: Pa
 
 def test_a_refused_write_changes_nothing(manager: MemoryManager) -> None:
     """Neither the disk nor what is read."""
-    before = files_under(manager.directory)
+    before = records_of(manager)
     with pytest.raises(SizeExceeded):
         manager.append("notes", "x" * 101)
     with pytest.raises(RevisionConflict):
@@ -218,7 +225,7 @@ def test_a_refused_write_changes_nothing(manager: MemoryManager) -> None:
     with pytest.raises(SecretRefused):
         manager.append("notes", "the token is ghp_" + "R4nd0mQx7Lk2Vb9Tz5Wc8Yh3Jm6Np1Sd0Fg4")
 
-    assert before == files_under(manager.directory)
+    assert before == records_of(manager)
     assert ("# Notes\n", 1) == (manager.read("notes"), manager.card("notes").revision)
 
 
@@ -238,7 +245,7 @@ def test_log_diff_and_undo_work_on_the_history(manager: MemoryManager) -> None:
 def test_every_verb_takes_the_name_of_a_file_or_its_uid(tmp_path: Path) -> None:
     """As the command line and the tools do; a name that a deploy changed no longer leads anywhere."""
     files = [replace(declared("notes-1", content="# Notes\n"), name="notes"), declared("notes-2")]
-    with MemoryManager(tmp_path, durability="os") as manager:
+    with MemoryManager(place_of(tmp_path), durability="os") as manager:
         manager.restore(files)
         manager.append("notes", "- Bob\n")
         manager.append_many([("notes", "- Ann\n"), ("notes-1", "- Zoe\n")])
@@ -281,13 +288,13 @@ def test_many_appends_happen_together(manager: MemoryManager) -> None:
 
 def test_many_appends_happen_all_or_not_at_all(manager: MemoryManager) -> None:
     """Also those that would have fitted, before the one that does not."""
-    before = files_under(manager.directory)
+    before = records_of(manager)
     with pytest.raises(SizeExceeded):
         manager.append_many([("plan", "a"), ("notes", "x" * 60), ("notes", "x" * 60)])
     with pytest.raises(FileNotDeclared):
         manager.append_many([("plan", "a"), ("other", "b")])
 
-    assert before == files_under(manager.directory)
+    assert before == records_of(manager)
     assert [] == manager.append_many([]) == manager.append_many(iter(()))
 
 
@@ -301,9 +308,9 @@ def test_equal_appends_of_one_call_all_happen(manager: MemoryManager) -> None:
     assert [replace(receipt, replayed=True) for receipt in first] == again
 
 
-def test_two_managers_on_one_directory_see_each_others_changes(manager: MemoryManager) -> None:
+def test_two_managers_on_one_directory_see_each_others_changes(manager: MemoryManager, tmp_path: Path) -> None:
     """In one process as in two: neither overwrites what it has not seen."""
-    with open_manager(manager.directory) as other:
+    with open_manager(tmp_path / "memory") as other:
         for number in range(5):
             manager.append("plan", f"a{number} ")
             other.append("plan", f"b{number} ")
@@ -324,6 +331,7 @@ with MemoryManager(sys.argv[1], durability="os") as manager:
 """
 
 
+@pytest.mark.directory("a stat is of a file")
 def test_a_read_notices_another_process_with_one_stat(manager: MemoryManager) -> None:
     """As long as nothing changed, that is all a read asks of the system."""
     assert "" == manager.read("plan")
@@ -377,12 +385,12 @@ def test_whoever_subscribed_is_told_once_the_change_is_done(manager: MemoryManag
 def test_status_shows_files_orphans_and_quarantine(tmp_path: Path) -> None:
     """As a JSON object."""
     open_manager(tmp_path).close()
-    (tmp_path / "plan.json").write_text("{")
-    with MemoryManager(tmp_path, durability="os") as manager:
+    put_by_hand(tmp_path, "plan.json", b"{")
+    with MemoryManager(place_of(tmp_path), durability="os") as manager:
         manager.restore([declared("plan")])
         status = manager.status()
 
-    assert [str(tmp_path), "os", ["notes.json", "rules.json"]] == [
+    assert [str(place_of(tmp_path)), "os", ["notes.json", "rules.json"]] == [
         status[what] for what in ("directory", "durability", "orphans")
     ]
     assert ["plan"] == [file["uid"] for file in status["files"]]
@@ -392,4 +400,4 @@ def test_status_shows_files_orphans_and_quarantine(tmp_path: Path) -> None:
 def test_an_unknown_durability_is_refused(tmp_path: Path) -> None:
     """A typo must not turn the flushes off."""
     with pytest.raises(InvalidArgument, match="use 'fsync' or 'os'"):
-        MemoryManager(tmp_path, durability="none")  # type: ignore[arg-type]
+        MemoryManager(place_of(tmp_path), durability="none")  # type: ignore[arg-type]

@@ -15,12 +15,14 @@ from memfiles.files.manager import MemoryManager
 from memfiles.records.record import NOBODY
 from memfiles.storage.events import RecordChanged
 from memfiles.storage.store import Durability
-from tests.support.records import declared, held, wait_until
+from tests.support.records import declared, held, records_in, wait_until
+from tests.support.stores import place_of, put_by_hand
 
 
+@pytest.mark.directory("it holds the lock of a file")
 def test_a_change_under_way_stays_in_its_directory(tmp_path: Path) -> None:
     """A manager that is closed meanwhile does not let the change land in the directory opened next."""
-    one, other = MemoryManager(tmp_path / "one"), MemoryManager(tmp_path / "other")
+    one, other = MemoryManager(place_of(tmp_path / "one")), MemoryManager(place_of(tmp_path / "other"))
     one.restore([declared("notes", content="one\n")])
     at_work, closed = threading.Event(), threading.Event()
 
@@ -53,7 +55,7 @@ def test_a_change_under_way_stays_in_its_directory(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_can_read_although_a_thread_was_remembering(tmp_path: Path) -> None:
     """A lock that another thread of the parent held at the fork does not hang the child."""
-    with MemoryManager(tmp_path) as manager:
+    with MemoryManager(place_of(tmp_path)) as manager:
         manager.restore([declared("notes", content="parent\n")])
         with manager._live._remembering:
             child = os.fork()
@@ -65,10 +67,11 @@ def test_a_child_can_read_although_a_thread_was_remembering(tmp_path: Path) -> N
         assert (0, "parent\nchild\n") == (status, manager.read("notes"))
 
 
+@pytest.mark.directory("there is no such file elsewhere")
 def test_a_directory_that_is_a_file_is_said_to_be_one(tmp_path: Path) -> None:
     """Planning there is a clear error, not a foreign one."""
     (tmp_path / "memory").write_text("a file")
-    manager = MemoryManager(tmp_path / "memory")
+    manager = MemoryManager(place_of(tmp_path / "memory"))
 
     with pytest.raises(StorageFailed, match="ENOTDIR"):
         manager.plan([declared("notes")])
@@ -76,12 +79,11 @@ def test_a_directory_that_is_a_file_is_said_to_be_one(tmp_path: Path) -> None:
 
 def test_a_history_that_cuts_a_character_is_refused_and_redacted(tmp_path: Path) -> None:
     """A history damaged by hand is an error to walk, and no obstacle to a redaction."""
-    with MemoryManager(tmp_path) as manager:
+    with MemoryManager(place_of(tmp_path)) as manager:
         manager.restore([declared("notes", content="é secret\n")])
         manager.edit("notes", "secret", "secret é")
-    path = tmp_path / "notes.json"
-    path.write_text(path.read_text().replace('"offset":3,', '"offset":1,'))
-    with MemoryManager(tmp_path) as manager:
+    put_by_hand(tmp_path, "notes.json", records_in(tmp_path)["notes.json"].replace(b'"offset":3,', b'"offset":1,'))
+    with MemoryManager(place_of(tmp_path)) as manager:
         manager.restore([declared("notes")])
 
         with pytest.raises(RevisionUnknown):
@@ -93,7 +95,7 @@ def test_a_history_that_cuts_a_character_is_refused_and_redacted(tmp_path: Path)
 
 def test_events_after_a_fork_reach_new_subscribers(tmp_path: Path) -> None:
     """Subscribing in the child works as well."""
-    with MemoryManager(tmp_path) as manager:
+    with MemoryManager(place_of(tmp_path)) as manager:
         manager.restore([declared("notes")])
         seen: list[RecordChanged] = []
         child = os.fork()
@@ -105,11 +107,12 @@ def test_events_after_a_fork_reach_new_subscribers(tmp_path: Path) -> None:
         assert 0 == os.waitpid(child, 0)[1]
 
 
+@pytest.mark.directory("it holds the lock of a file")
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 def test_a_change_that_waited_for_its_turn_is_not_made_after_the_end(tmp_path: Path, durability: Durability) -> None:
     """It is refused, since whoever closed the memory takes what is there for all there is."""
     refused: list[BaseException] = []
-    manager = MemoryManager(tmp_path / "memory", durability=durability)
+    manager = MemoryManager(place_of(tmp_path / "memory"), durability=durability)
     manager.restore([declared("notes", content="one\n", cap=1000)])
 
     def append() -> None:
@@ -126,7 +129,7 @@ def test_a_change_that_waited_for_its_turn_is_not_made_after_the_end(tmp_path: P
     waiting.join()
 
     assert [InvalidArgument] == [type(error) for error in refused]
-    with MemoryManager(tmp_path / "memory") as manager:
+    with MemoryManager(place_of(tmp_path / "memory")) as manager:
         manager.restore([declared("notes", cap=1000)])
         assert "one\n" == manager.read("notes")
 
@@ -141,9 +144,10 @@ def _running(thread: threading.Thread) -> list[str]:
     return names
 
 
+@pytest.mark.directory("only it has a journal")
 def test_a_close_leaves_no_journal_that_was_given_up(tmp_path: Path) -> None:
     """What could not be flushed for a while is, at the latest, then: the records are all there is."""
-    with MemoryManager(tmp_path) as manager:
+    with MemoryManager(place_of(tmp_path)) as manager:
         manager.restore([declared("notes", content="one\n"), declared("plan")])
         manager.append_many([("notes", "two\n"), ("plan", "a\n")])
         (tmp_path / "notes.json").rename(tmp_path / "moved")

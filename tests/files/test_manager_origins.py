@@ -14,18 +14,19 @@ from memfiles.files.manager import MemoryManager
 from memfiles.records.record import Origins, decode, encode
 from mirrors import MemoryMirror
 from tests.support.records import TickingClock, declared, records_in, rewrite, seeded
+from tests.support.stores import place_of
 
 HERE, THERE = "a" * 12, "b" * 12
 
 
 def managed(directory: Path, mirror: MemoryMirror | None = None, *, origin: str | None = HERE) -> MemoryManager:
     find = None if origin is None else lambda: origin
-    return MemoryManager(directory, mirror, durability="os", origin=find, now=TickingClock())
+    return MemoryManager(place_of(directory), mirror, durability="os", origin=find, now=TickingClock())
 
 
 def origins(directory: Path) -> tuple[int, Origins]:
     """Revision and origins as they are on disk."""
-    record = decode((directory / "notes.json").read_bytes(), uid="notes")
+    record = decode(records_in(directory)["notes.json"], uid="notes")
     return record.revision, record.origins
 
 
@@ -100,6 +101,7 @@ def test_a_record_that_does_not_change_is_not_stamped(tmp_path: Path) -> None:
     assert (1, {}) == origins(tmp_path)
 
 
+@pytest.mark.directory("only files can be changed by hand")
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_change_by_hand_is_a_change_made_here(tmp_path: Path, is_open: bool) -> None:
     """Whether it is noticed at once or at the next restore."""
@@ -116,12 +118,12 @@ def test_a_change_by_hand_is_a_change_made_here(tmp_path: Path, is_open: bool) -
     assert (2, {HERE: 2}) == origins(tmp_path)
 
 
+@pytest.mark.directory("only files can be changed by hand")
 def test_a_good_version_that_is_put_back_is_no_change(tmp_path: Path) -> None:
     """It may be another directory's: then nothing was done here that the mirror lacks."""
     with managed(tmp_path, mirrored()) as manager:
         manager.restore([declared()])
-        path = tmp_path / "notes.json"
-        path.write_text("{")
+        (path := tmp_path / "notes.json").write_text("{")
         os.utime(path, ns=(time.time_ns() - 10**9,) * 2)
         manager.notice("notes")
 

@@ -11,7 +11,9 @@ import pytest
 from memfiles.errors import InvalidArgument
 from memfiles.files.manager import MemoryManager
 from tests.support.another_process import another_process
-from tests.support.records import declared, rewrite
+from tests.support.records import declared, files_under, rewrite
+from tests.support.saved import files_holding
+from tests.support.stores import place_of, put_by_hand
 
 TEXT = "Grüße von hunter2"
 ESCAPED = json.dumps(TEXT)[1:-1]
@@ -20,27 +22,25 @@ FILES = [declared("notes", content="# Notes\n", cap=1 << 20), declared("plan")]
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[MemoryManager]:
-    with MemoryManager(tmp_path) as manager:
+    with MemoryManager(place_of(tmp_path)) as manager:
         manager.restore(FILES)
         yield manager
 
 
 def holding(directory: Path, *texts: str) -> list[str]:
     """The files that hold one of these texts, records, journals, derived state and all."""
-    found = [path for path in directory.rglob("*") if path.is_file()]
-    needles = [text.encode() for text in texts]
-    return sorted(path.name for path in found if any(needle in path.read_bytes() for needle in needles))
+    return [path.rpartition("/")[2] for path in files_holding(directory, *texts)]
 
 
-def test_the_text_is_gone_from_record_history_and_journal(manager: MemoryManager) -> None:
+def test_the_text_is_gone_from_record_history_and_journal(manager: MemoryManager, tmp_path: Path) -> None:
     """Not only from what is live: the journal had it in every version since."""
     manager.append("notes", f"1 {TEXT}\n")
     manager.edit("notes", "von", "an")
     manager.append("notes", f"2 {TEXT}\n")
-    assert 2 == len(holding(manager.directory, TEXT))
+    assert holding(tmp_path, TEXT)
     redaction = manager.redact("notes", TEXT)
 
-    assert [] == holding(manager.directory, TEXT)
+    assert [] == holding(tmp_path, TEXT)
     assert "# Notes\n1 Grüße an hunter2\n2 [redacted]\n" == manager.read("notes")
     assert (1, 2, 0, 5) == (
         redaction.in_content,
@@ -50,7 +50,7 @@ def test_the_text_is_gone_from_record_history_and_journal(manager: MemoryManager
     )
 
 
-def test_nothing_is_left_for_grep(manager: MemoryManager) -> None:
+def test_nothing_is_left_for_grep(manager: MemoryManager, tmp_path: Path) -> None:
     """However often it was written, and however an edit cut it in two."""
     for number in range(5):
         manager.append("notes", f"{number} {TEXT}\n")
@@ -59,17 +59,17 @@ def test_nothing_is_left_for_grep(manager: MemoryManager) -> None:
     manager.undo("notes", to_revision=3)
     manager.redact("notes", "hunter2")
 
-    assert [] == holding(manager.directory, "hunter2", "unter2")
+    assert [] == holding(tmp_path, "hunter2", "unter2")
 
 
 def test_it_stays_gone_after_a_restart(tmp_path: Path) -> None:
     """Nothing replays it, and no undo knows it."""
-    with MemoryManager(tmp_path) as manager:
+    with MemoryManager(place_of(tmp_path)) as manager:
         manager.restore(FILES)
         manager.append("notes", TEXT)
         manager.append("notes", "\n")
         manager.redact("notes", TEXT)
-    with MemoryManager(tmp_path) as manager:
+    with MemoryManager(place_of(tmp_path)) as manager:
         manager.restore(FILES)
         manager.undo("notes", to_revision=2)
 
@@ -80,21 +80,19 @@ def test_it_stays_gone_after_a_restart(tmp_path: Path) -> None:
 def test_quarantined_copies_that_hold_it_are_removed(manager: MemoryManager, tmp_path: Path) -> None:
     """In whatever form of JSON someone wrote it; other copies, and those of other files, stay."""
     for content in (f'{{"content": "{TEXT}', f'{{"content": "{ESCAPED}', "{ nothing of it"):
-        (tmp_path / "notes.json").write_text(content)
+        put_by_hand(tmp_path, "notes.json", content.encode())
         manager.append("notes", "x")
-    (tmp_path / "plan.json").write_text(f"{{ {TEXT}")
+    put_by_hand(tmp_path, "plan.json", f"{{ {TEXT}".encode())
     manager.append("plan", "x")
     redaction = manager.redact("notes", TEXT)
 
     assert 2 == redaction.copies_removed
-    assert ["notes", "plan"] == sorted(name.partition(".")[0] for name in _copies(tmp_path))
+    kept = [name.partition("/")[2] for name in files_under(tmp_path) if name.startswith("quarantine/")]
+    assert {"notes", "plan"} == {name.partition(".")[0] for name in kept if not name.endswith(".reason.json")}
     assert ["plan"] == [name.partition(".")[0] for name in holding(tmp_path, TEXT, ESCAPED)]
 
 
-def _copies(directory: Path) -> list[str]:
-    return [path.name for path in (directory / "quarantine").iterdir() if not path.name.endswith(".reason.json")]
-
-
+@pytest.mark.directory("only files can be changed by hand")
 def test_what_lies_broken_or_changed_by_hand_at_its_path_is_reached(manager: MemoryManager, tmp_path: Path) -> None:
     """Although no good version of the record ever held it."""
     for spoil in (
@@ -137,9 +135,9 @@ with MemoryManager(sys.argv[1]) as manager:
 
 def test_another_process_cleans_its_journal_too(manager: MemoryManager, tmp_path: Path) -> None:
     """A redaction returns when every living process has answered; they go on working."""
-    with another_process(OTHER, tmp_path, TEXT) as other:
+    with another_process(OTHER, place_of(tmp_path), TEXT) as other:
         assert "written" == other.hear()
-        assert {"notes.json"} < {path.split("/")[-1] for path in map(str, holding(tmp_path, TEXT))}
+        assert "notes.json" in holding(tmp_path, TEXT)
         manager.redact("notes", TEXT)
 
         assert [] == holding(tmp_path, TEXT)
@@ -153,7 +151,7 @@ def test_another_process_cleans_its_journal_too(manager: MemoryManager, tmp_path
 
 def test_a_killed_process_leaves_nothing_of_it(manager: MemoryManager, tmp_path: Path) -> None:
     """Its journal is replayed and removed before the redaction returns."""
-    with another_process(OTHER, tmp_path, TEXT) as other:
+    with another_process(OTHER, place_of(tmp_path), TEXT) as other:
         assert "written" == other.hear()
         other.process.kill()
         other.process.wait()

@@ -12,6 +12,8 @@ import memfiles
 from memfiles.errors import SizeExceeded
 from memfiles.files.manager import MemoryManager
 from memfiles.workflow.workflow import MemoryFile, Workflow
+from tests.support.records import records_in
+from tests.support.stores import place_of, put_by_hand
 
 UID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 TAKEN_OVER = "its content was taken over from the older manager's record"
@@ -25,8 +27,7 @@ def older(content: object = "# Customers\n- Ada ☕\n", **fields: Any) -> str:
 
 def lay(directory: Path, text: str) -> Path:
     """Put a record where the older manager left it."""
-    directory.mkdir(exist_ok=True)
-    (directory / f"{UID}.json").write_text(text, encoding="utf-8")
+    put_by_hand(directory, f"{UID}.json", text.encode())
     return directory
 
 
@@ -37,7 +38,7 @@ NOTES = MemoryFile(uid=UID, name="notes", description="Declared now.", level="IN
 def test_a_record_is_taken_over(tmp_path: Path, content: str) -> None:
     """Its content lives on as declared now, nothing goes to quarantine, and the next start finds it as it is."""
     directory = lay(tmp_path / "m", older(content))
-    manager = MemoryManager(directory)
+    manager = MemoryManager(place_of(directory))
     planned = manager.plan([NOTES])
 
     assert manager.restore([NOTES]) == planned
@@ -48,12 +49,12 @@ def test_a_record_is_taken_over(tmp_path: Path, content: str) -> None:
     assert (content, "notes", "Declared now.", "INTERNAL") == (
         manager.read(UID), card.name, card.description, card.level
     )  # fmt: skip
-    assert not list((directory / "quarantine").glob("*"))
+    assert [] == manager.status()["quarantine"]
     manager.close()
-    again = MemoryManager(directory)
+    again = MemoryManager(place_of(directory))
     assert ("kept", None) == again.restore([NOTES])[UID][2::2]
     again.append(UID, "") if not content else again.edit(UID, content[:1], content[:1] * 0)
-    assert "1970" not in (directory / f"{UID}.json").read_text()
+    assert b"1970" not in records_in(directory)[f"{UID}.json"]
     again.close()
 
 
@@ -74,7 +75,7 @@ def test_a_record_is_taken_over(tmp_path: Path, content: str) -> None:
 def test_what_is_not_such_a_record_is_set_aside(tmp_path: Path, text: str) -> None:
     """Byte for byte, with the reason, and the declared content takes its place."""
     directory = lay(tmp_path / "m", text)
-    manager = MemoryManager(directory)
+    manager = MemoryManager(place_of(directory))
 
     assert "quarantined" == manager.restore([NOTES])[UID].status
     assert "# Seed\n" == manager.read(UID)
@@ -83,7 +84,8 @@ def test_what_is_not_such_a_record_is_set_aside(tmp_path: Path, text: str) -> No
 
 def test_a_copy_in_the_mirror_is_taken_over(tmp_path: Path) -> None:
     """A new machine starts with it, and what both sides then write is in the mirror."""
-    lay(tmp_path / "mirror", older())
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror" / f"{UID}.json").write_text(older())
     text = json.dumps({
         "memory": [{"type": "MemoryFile", "id": UID, "label": "notes", "content": "# Seed\n"}],
         "memfiles": {"directory": "m", "mirror": {"url": f"file://{tmp_path}/mirror"}},
@@ -98,11 +100,13 @@ def test_a_copy_in_the_mirror_is_taken_over(tmp_path: Path) -> None:
     assert ("memfiles/1", "# Customers\n- Ada ☕\n- Bob\n") == (kept["format"], kept["content"])
 
 
+@pytest.mark.directory("its workflow names one")
 def test_a_copy_in_the_mirror_of_what_was_taken_over_here(tmp_path: Path) -> None:
     """The older directory had been copied to the bucket: nothing is doubled, nothing is a conflict."""
     directory = lay(tmp_path / "m", older())
-    lay(tmp_path / "mirror", older())
-    manager = MemoryManager(directory)
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror" / f"{UID}.json").write_text(older())
+    manager = MemoryManager(place_of(directory))
     manager.restore([NOTES])
     manager.append(UID, "- Bob\n")
     manager.close()
@@ -122,7 +126,7 @@ def test_a_file_without_room(tmp_path: Path) -> None:
     """A cap of 0 holds nothing; declared content over it stays, and may only shrink."""
     files = [{"type": "MemoryFile", "id": "full", "content": "abc", "maxSizeBytes": 0},
              {"type": "MemoryFile", "id": "empty", "maxSizeBytes": 0}]  # fmt: skip
-    manager = MemoryManager(tmp_path / "m")
+    manager = MemoryManager(place_of(tmp_path / "m"))
     report = manager.restore(Workflow.parse(json.dumps({"memory": files})))
 
     assert (True, False) == (report["full"].over_cap, report["empty"].over_cap)
@@ -134,5 +138,6 @@ def test_a_file_without_room(tmp_path: Path) -> None:
     assert receipt.warning is not None and "100 % of the cap" in receipt.warning
     manager.close()
     assert ["kept", "kept"] == [
-        row.status for row in MemoryManager(tmp_path / "m").plan(Workflow.parse(json.dumps({"memory": files}))).files
+        row.status
+        for row in MemoryManager(place_of(tmp_path / "m")).plan(Workflow.parse(json.dumps({"memory": files}))).files
     ]

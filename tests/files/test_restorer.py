@@ -13,13 +13,15 @@ import pytest
 from memfiles.errors import InvalidArgument, WorkflowError
 from memfiles.files.manager import MemoryManager
 from memfiles.files.restore_report import RestoreReport
+from memfiles.storage.home import home_of
 from memfiles.workflow.fields import MAX_SIZE_BYTES
 from memfiles.workflow.workflow import MemoryFile
 from tests.support.records import TickingClock, declared, files_under, records_in, rewrite, unchecked
+from tests.support.stores import place_of
 
 
 def managed(directory: Path) -> MemoryManager:
-    return MemoryManager(directory, durability="os", now=TickingClock())
+    return MemoryManager(place_of(directory), durability="os", now=TickingClock())
 
 
 def restored(directory: Path, *files: MemoryFile) -> RestoreReport:
@@ -68,17 +70,24 @@ def test_a_relative_directory_stays_the_same_one(tmp_path: Path, monkeypatch: py
     assert ("kept", []) == (plan["notes"].status, list((tmp_path / "elsewhere").iterdir()))
 
 
+def _versions(directory: Path) -> dict[str, object]:
+    """The versions of all records, which a change of the same bytes would raise."""
+    with home_of(place_of(directory)).reading() as records:
+        assert records is not None
+        return {path: records.signature(path) for path in records.paths()}
+
+
 def test_content_survives_and_nothing_is_rewritten(tmp_path: Path) -> None:
     """A deploy without changes leaves every record the very same file."""
     files = [declared("notes", content="# Notes\n"), declared("plan")]
     with managed(tmp_path) as manager:
         manager.restore(files)
         manager.append("notes", "- Bob\n")
-    before = {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.glob("*.json")}
+    before = _versions(tmp_path)
     report = restored(tmp_path, *files)
 
     assert ["kept", "kept"] == [row.status for row in report.files]
-    assert before == {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.glob("*.json")}
+    assert before == _versions(tmp_path)
     assert "# Notes\n- Bob\n" == read(tmp_path, "notes")
 
 
@@ -116,10 +125,10 @@ def test_undeclared_records_stay_and_are_reported(tmp_path: Path) -> None:
     """They are no longer live, and are there again when they are declared again."""
     restored(tmp_path, declared("notes", content="kept"), declared("plan"))
     (tmp_path / "README.txt").write_text("not a record")
-    before = (tmp_path / "notes.json").read_bytes()
+    before = records_in(tmp_path)["notes.json"]
 
     assert ("notes",) == restored(tmp_path, declared("plan")).orphans
-    assert before == (tmp_path / "notes.json").read_bytes()
+    assert before == records_in(tmp_path)["notes.json"]
     assert "kept" == restored(tmp_path, declared("notes"), declared("plan"))["notes"].status
 
 
@@ -183,6 +192,7 @@ IN_PLACE_OF_A_RECORD: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.directory("only files can be something else")
 @pytest.mark.parametrize("what", IN_PLACE_OF_A_RECORD)
 def test_whatever_lies_at_a_record_s_path_the_start_succeeds(tmp_path: Path, what: str) -> None:
     """The bad one is set aside, the others work, and nothing outside the directory is touched."""
@@ -198,6 +208,7 @@ def test_whatever_lies_at_a_record_s_path_the_start_succeeds(tmp_path: Path, wha
     assert 2 == len(list((directory / "quarantine").iterdir()))
 
 
+@pytest.mark.directory("only files can be changed by hand")
 def test_a_change_made_by_hand_between_runs_becomes_a_revision(tmp_path: Path) -> None:
     """Nobody saw the text before it, so it cannot be undone; the digest and the revision in the file are put right."""
     restored(tmp_path, declared("notes", content="x"))
@@ -219,6 +230,7 @@ def test_a_change_made_by_hand_between_runs_becomes_a_revision(tmp_path: Path) -
 MANY = [declared(f"file-{number}", content=f"{number}\n") for number in range(20)]
 
 
+@pytest.mark.directory("only files can be changed by hand")
 def test_a_note_of_unchanged_records_never_hides_a_change(tmp_path: Path) -> None:
     """With many files a start trusts it; a change by hand between runs is noticed all the same."""
     restored(tmp_path, *MANY)
@@ -234,6 +246,7 @@ def test_a_note_of_unchanged_records_never_hides_a_change(tmp_path: Path) -> Non
     }
 
 
+@pytest.mark.directory("only it has derived state in it")
 def test_derived_state_can_be_deleted_while_nothing_runs(tmp_path: Path) -> None:
     """It loses nothing; a start then reads every record."""
     with managed(tmp_path) as manager:
@@ -247,6 +260,7 @@ def test_derived_state_can_be_deleted_while_nothing_runs(tmp_path: Path) -> None
     assert before == records_in(tmp_path)
 
 
+@pytest.mark.directory("only files have a mode")
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_only_the_owner_may_look(tmp_path: Path, umask: int) -> None:
     """Folders are 0700 and files 0600, whatever the umask, also after changes."""

@@ -21,7 +21,8 @@ from memfiles.storage.home import home_of
 from memfiles.sync.mirror import ANY, Condition, Stored
 from memfiles.workflow.workflow import MemoryFile
 from mirrors import MemoryMirror
-from tests.support.records import TickingClock, declared, seeded, stamp
+from tests.support.records import TickingClock, declared, records_in, seeded, stamp
+from tests.support.stores import place_of, put_by_hand
 
 
 class AskedMirror:
@@ -63,7 +64,7 @@ def remote(uid: str, content: str) -> Record:
 
 
 def managed(directory: Path, mirror: AskedMirror | None = None) -> MemoryManager:
-    return MemoryManager(directory, mirror, durability="os", now=TickingClock())
+    return MemoryManager(place_of(directory), mirror, durability="os", now=TickingClock())
 
 
 def restored(directory: Path, *files: MemoryFile, mirror: AskedMirror | None = None) -> RestoreReport:
@@ -84,7 +85,7 @@ def read(directory: Path, uid: str) -> str:
 def test_the_mirror_is_asked_only_for_files_without_a_usable_record(tmp_path: Path) -> None:
     """Whatever else lies in the directory or in the mirror."""
     restored(tmp_path, declared("kept"), declared("broken"), declared("orphan"))
-    (tmp_path / "broken.json").write_text("{")
+    put_by_hand(tmp_path, "broken.json", b"{")
     mirror = mirrored(kept="remote", broken="remote", missing="remote", orphan="remote", other="remote")
     with managed(tmp_path, mirror) as manager:
         manager.restore([declared("kept"), declared("broken"), declared("missing")])
@@ -105,7 +106,7 @@ def test_the_mirror_wins_over_the_declared_content(tmp_path: Path) -> None:
     report = restored(tmp_path, declared("notes", content="seed"), mirror=mirrored(notes="remote"))
 
     assert "hydrated" == report["notes"].status
-    assert encode(remote("notes", "remote")) == (tmp_path / "notes.json").read_bytes()
+    assert encode(remote("notes", "remote")) == records_in(tmp_path)["notes.json"]
 
 
 def test_a_copy_from_the_mirror_gets_the_declared_metadata(tmp_path: Path) -> None:
@@ -173,13 +174,13 @@ def test_an_unreadable_record_falls_down_the_same_chain(
 ) -> None:
     """It is in quarantine; the report says why and where the content came from."""
     restored(tmp_path, declared("notes"))
-    (tmp_path / "notes.json").write_bytes(b'{"half a rec')
+    put_by_hand(tmp_path, "notes.json", b'{"half a rec')
     report = restored(tmp_path, declared("notes", content="seed"), mirror=mirror)
-    kept = [path for path in (tmp_path / "quarantine").iterdir() if not path.name.endswith(".reason.json")]
+    kept = home_of(place_of(tmp_path)).kept
 
     assert "quarantined" == report["notes"].status
     assert "Invalid JSON" in (detail := report["notes"].detail or "") and f"its content is now {origin}" in detail
-    assert [b'{"half a rec'] == [path.read_bytes() for path in kept]
+    assert [b'{"half a rec'] == [kept.read(note.kept) for note in kept.notes("quarantine")]
 
 
 def test_the_mirror_is_asked_for_all_files_in_one_go(tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ def test_a_file_that_changed_before_its_lock_was_held_is_not_fetched_again(tmp_p
         def get(self, key: str) -> Stored | None:
             if key == "one.json" and key not in self.asked:
                 restored(tmp_path, declared("one", content="theirs"))
-                (tmp_path / "two.json").write_bytes(b"{")
+                put_by_hand(tmp_path, "two.json", b"{")
             return super().get(key)
 
     mirror = Meddling()
@@ -241,7 +242,7 @@ def test_the_very_bytes_of_the_mirror_are_stored(tmp_path: Path) -> None:
     mirror.inner.put("notes.json", body)
     report = restored(tmp_path, declared("notes"), mirror=mirror)
 
-    assert ("hydrated", body) == (report["notes"].status, (tmp_path / "notes.json").read_bytes())
+    assert ("hydrated", body) == (report["notes"].status, records_in(tmp_path)["notes.json"])
 
 
 def test_a_mirror_that_refuses_does_not_fail_the_start(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from memfiles.storage.events import RecordChanged
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import run
 from tests.secrets.secret_corpus import SECRETS
+from tests.support.records import files_under
 from tests.support.saved import files_holding
+from tests.support.stores import place_of, put_by_hand
 from tests.support.workflows import opened
 
 WORKFLOW = """\
@@ -57,7 +59,9 @@ def test_each_user_has_a_file_of_their_own(tmp_path: Path) -> None:
         assert "# Diary\n" == bob.call("read_memory", {"file": "diary"}).text
         assert "- diary (RW, 24B of 200B): Who it is." in ada.system_prompt()
         assert "- diary (RW, 8B of 200B): Who it is." in bob.system_prompt()
-        assert 1 == len(list((tmp_path / ".memory/entries/@files/users").rglob("*.json")))
+        assert 1 == len(
+            [path for path in files_under(tmp_path / ".memory") if path.startswith("entries/@files/users/")]
+        )
     with opened(tmp_path, WORKFLOW) as memory:
         assert f"# Diary\n- {SECRET}!\n" == memory.manager.read("diary", user="ada")
         assert ["edit", "append", "seed"] == [change.op for change in memory.manager.log("diary-1", user="ada")]
@@ -77,7 +81,7 @@ def test_a_session_without_a_user_has_no_such_file(tmp_path: Path) -> None:
             assert (True, "file_not_declared") == (refused.is_error, refused.code)
             assert "is kept for each user, and this session is for no user" in refused.text
         assert "unknown memory file 'secret': use one of rules" == nobody.call("read_memory", {"file": "secret"}).text
-        assert [] == list((tmp_path / ".memory").glob("entries/@files/*"))
+        assert [] == [path for path in files_under(tmp_path / ".memory") if path.startswith("entries/@files/")]
 
 
 def test_a_level_and_a_mode_hold_for_a_users_file(tmp_path: Path) -> None:
@@ -278,12 +282,11 @@ def test_an_old_copy_of_a_forgotten_users_file_is_not_shown(tmp_path: Path) -> N
     """Put back from a backup while she has a session of the time after: neither the session nor its tools see it."""
     with opened(tmp_path, WORKFLOW) as memory:
         memory.manager.append("diary", f"- {SECRET}\n", user="ada")
-        (backup,) = [path for path in (tmp_path / ".memory").rglob("*.json") if SECRET in path.read_text()]
-        old = backup.read_bytes()
+        kept = files_under(tmp_path / ".memory")
+        (backup,) = [path for path, body in kept.items() if path.endswith(".json") and SECRET.encode() in body]
         memory.users.forget("ada")
         memory.manager.append("secret", "- back\n", user="ada")  # the next epoch begins
-    backup.parent.mkdir(parents=True, exist_ok=True)
-    backup.write_bytes(old)
+    put_by_hand(tmp_path / ".memory", backup, kept[backup])
 
     with opened(tmp_path, WORKFLOW) as memory:
         session = memory.session("support", user="ada")
@@ -324,6 +327,7 @@ def test_only_the_user_hears_of_a_change(tmp_path: Path) -> None:
         assert {"ada": ["diary-1"], "bob": [], None: []} == heard
 
 
+@pytest.mark.directory("only files can be changed by hand")
 def test_a_change_by_hand_is_a_revision(tmp_path: Path) -> None:
     """Of that user's file; subscribers hear of it."""
     with opened(tmp_path, WORKFLOW, watch=True) as memory:
@@ -410,7 +414,7 @@ def test_the_command_line_names_the_user(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_manager_alone_has_no_users(tmp_path: Path) -> None:
     """It restores the other files; whoever asks for a user's is told what is missing."""
-    with MemoryManager(tmp_path / "memory") as manager:
+    with MemoryManager(place_of(tmp_path / "memory")) as manager:
         manager.restore(Workflow.parse(WORKFLOW))
         assert ["rules-1"] == manager.uids()
         with pytest.raises(InvalidArgument, match="a memory that is open"):

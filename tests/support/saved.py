@@ -18,7 +18,7 @@ from memfiles.records.marks import Mark, tombstones_in
 from memfiles.records.record import FORMAT, Actor, Change, Operation, extend, successor, with_content
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.home import home_of
-from tests.support.records import SEEDED_AT
+from tests.support.records import SEEDED_AT, files_under
 from tests.support.stores import place_of
 
 
@@ -145,7 +145,4 @@ def entries_in(
 def files_holding(directory: Path, *needles: str) -> list[str]:
     """The files below a directory that hold one of these texts."""
     wanted = [needle.encode() for needle in needles]
-    files = [path for path in directory.rglob("*") if path.is_file()]
-    return sorted(
-        str(path.relative_to(directory)) for path in files if any(each in path.read_bytes() for each in wanted)
-    )
+    return sorted(name for name, body in files_under(directory).items() if any(each in body for each in wanted))

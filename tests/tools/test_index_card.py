@@ -14,6 +14,7 @@ from memfiles.records.file_changes import FileCard
 from memfiles.records.levels import Levels
 from memfiles.tools.visibility import VisibleFile, card_of_files, index_card, one_line
 from memfiles.workflow.workflow import MemoryFile
+from tests.support.stores import place_of
 
 NOTES = MemoryFile(
     uid="u-notes",
@@ -31,7 +32,7 @@ HEAD = "## Memory files available\nRead with read_memory(file). Change RW files 
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[MemoryManager]:
-    with MemoryManager(tmp_path / "memory", durability="os") as manager:
+    with MemoryManager(place_of(tmp_path / "memory"), durability="os") as manager:
         manager.restore([NOTES, PLAYBOOK])
         yield manager
 

@@ -16,6 +16,7 @@ from memfiles.records.levels import Levels
 from memfiles.records.record import Actor
 from memfiles.tools.session import Session
 from memfiles.workflow.workflow import MemoryFile
+from tests.support.stores import place_of
 
 FILES = [
     MemoryFile(uid="u-notes", name="notes", description="Customers.", level="INTERNAL"),
@@ -26,7 +27,7 @@ REFS = [{"id": "u-notes", "mode": "rw"}, {"id": "u-deals", "mode": "rw"}]
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[MemoryManager]:
-    with MemoryManager(tmp_path / "memory", durability="os") as manager:
+    with MemoryManager(place_of(tmp_path / "memory"), durability="os") as manager:
         manager.restore(FILES)
         yield manager
 

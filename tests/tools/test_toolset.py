@@ -22,6 +22,7 @@ from memfiles.tools.results import ToolResult
 from memfiles.tools.session import Session, line_range, tools
 from memfiles.tools.visibility import VisibleFile
 from memfiles.workflow.workflow import MemoryFile
+from tests.support.stores import place_of
 
 NOTES = "# Customers\n- Ada: Pro\n- Bob: Free\n- Cy: Free\n"
 FILES = [
@@ -40,7 +41,7 @@ REFS = [
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[MemoryManager]:
-    with MemoryManager(tmp_path / "memory", durability="os") as manager:
+    with MemoryManager(place_of(tmp_path / "memory"), durability="os") as manager:
         manager.restore(FILES)
         yield manager
 

@@ -20,6 +20,7 @@ from memfiles.tools.visibility import (
     visible_files,
 )
 from memfiles.workflow.workflow import MemoryFile, MemoryRef
+from tests.support.stores import place_of
 
 FILES = [
     MemoryFile(uid="u-handbook", name="handbook", level="PUBLIC"),
@@ -31,7 +32,7 @@ REFS = [{"id": file.uid, "mode": "rw"} for file in FILES]
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[MemoryManager]:
-    with MemoryManager(tmp_path / "memory", durability="os") as manager:
+    with MemoryManager(place_of(tmp_path / "memory"), durability="os") as manager:
         manager.restore(FILES)
         yield manager
 
@@ -99,7 +100,7 @@ def test_a_file_is_found_by_name_and_by_uid(manager: MemoryManager, wanted: str)
 
 def test_a_name_may_be_spelled_in_other_letters_where_that_is_plain(tmp_path: Path) -> None:
     """Vendors hold models to the words of an enum, and not all of them to its capitals."""
-    with MemoryManager(tmp_path / "memory", durability="os") as manager:
+    with MemoryManager(place_of(tmp_path / "memory"), durability="os") as manager:
         manager.restore([MemoryFile(uid="u-1", name="Notes"), MemoryFile(uid="u-2", name="plan")])
         one = visible_files([{"id": "u-1", "mode": "r"}, {"id": "u-2", "mode": "r"}], manager)
         manager.restore([MemoryFile(uid="u-1", name="Notes"), MemoryFile(uid="u-2", name="NOTES")])
@@ -112,7 +113,7 @@ def test_a_name_may_be_spelled_in_other_letters_where_that_is_plain(tmp_path: Pa
 
 def test_a_file_is_found_by_its_name_or_its_uid(tmp_path: Path) -> None:
     """What the model is shown, and what a workflow says; no name is the uid of another file."""
-    with MemoryManager(tmp_path / "memory", durability="os") as manager:
+    with MemoryManager(place_of(tmp_path / "memory"), durability="os") as manager:
         manager.restore([MemoryFile(uid="a", name="b"), MemoryFile(uid="c", name="d")])
         files = visible_files([{"id": "a", "mode": "r"}, {"id": "c", "mode": "r"}], manager)
 
