@@ -21,6 +21,7 @@ from memfiles.errors import (
     SecretRefused,
     SizeExceeded,
 )
+from tests.support.records import files_under
 from tests.support.saved import Clock, Visitor, entries_in, files_holding, without_ids
 
 ODD_AGENTS = ["agent_1", "agentX1", "AGENT_1", "a", "a:PUBLIC", "%", "../x"]
@@ -517,11 +518,12 @@ def test_a_key_can_be_saved_again_after_it_was_forgotten(entries: Entries, tmp_p
     entries.forget(Visitor(), key="k")
     saved = entries.save(Visitor(), "k", "new")
     after: Any = entries.get(Visitor(), "k")
-    record = json.loads(next((tmp_path / "memory" / "entries" / "support").glob("*.json")).read_text())
+    kept = files_under(tmp_path / "memory" / "entries")
+    record = json.loads(next(body for path, body in kept.items() if path.startswith("support/")))
 
     assert (3, 1) == (saved.revision, len(record["history"]))
     assert before.id != after.id == record["id"]
-    assert [f"{before.id}.json"] == [path.name for path in (tmp_path / "memory" / "entries" / "@ids").iterdir()]
+    assert [f"@ids/{before.id}.json"] == [path for path in kept if path.startswith("@ids/")]
 
 
 def test_an_import_brings_nothing_forgotten_back(entries: Entries, tmp_path: Path) -> None:
@@ -630,6 +632,7 @@ def test_categories_can_have_lifetimes_of_their_own(tmp_path: Path, clock: Clock
         assert entries.get(Visitor(), "k") is None
 
 
+@pytest.mark.directory("only files can be changed by hand")
 def test_a_hand_edit_is_found(entries: Entries, tmp_path: Path) -> None:
     """A record is a file that people may open: what they change is what is read."""
     entries.save(Visitor(), "k", "rain")
@@ -641,6 +644,7 @@ def test_a_hand_edit_is_found(entries: Entries, tmp_path: Path) -> None:
     assert ("snow", 2) == (found.content, found.revision)
 
 
+@pytest.mark.directory("the file of its index is spoilt")
 def test_another_start_finds_everything(tmp_path: Path) -> None:
     """With the index as it was left, without one, and with one that is damaged."""
     with entries_in(tmp_path) as entries:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,11 @@ from memfiles.index.index import Index
 from memfiles.index.text import fts as texts
 from memfiles.storage import quarantine
 from memfiles.storage.derived_database import DerivedDatabase
+from memfiles.storage.home import home_of
 from memfiles.storage.store import Store
+from tests.support.records import files_under
 from tests.support.saved import Visitor, entries_in, files_holding
+from tests.support.stores import place_of
 
 WORD = "zebrafish"
 
@@ -94,11 +99,9 @@ def test_a_kill_in_the_middle_is_made_good_although_the_key_is_saved_again(
     visitor = Visitor()
     with entries_in(tmp_path, durability="fsync") as entries:
         entries.save(visitor, "animal", f"a {WORD} swims")
-        (path,) = (found.relative_to(tmp_path) for found in (tmp_path / "entries").rglob("*.json"))
-        body = (tmp_path / path).read_bytes()
-        descriptor = os.open(tmp_path, os.O_RDONLY)
-        quarantine.keep_copy(descriptor, path.as_posix(), body, reason="test", at="2026-11-22T00:00:00.000Z")
-        os.close(descriptor)
+        ((path, body),) = files_under(tmp_path / "entries").items()
+        at, kept = "2026-11-22T00:00:00.000Z", home_of(place_of(tmp_path)).kept
+        kept.keep(f"entries/{path}", body, reason="test", at=at, folder="quarantine")
         entries.search(visitor, WORD)
     in_a_child(lambda: _forget_until(tmp_path, monkeypatch, Index, "forget"))
     with entries_in(tmp_path, durability="fsync") as entries:
@@ -114,8 +117,13 @@ def test_a_kill_in_the_middle_is_made_good_although_the_key_is_saved_again(
 def _forget_until(directory: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str) -> None:
     with entries_in(directory, durability="fsync") as entries:
         entries.search(Visitor(), "stays")
-        monkeypatch.setattr(owner, method, lambda *_, **__: os._exit(9))
+        monkeypatch.setattr(owned(entries, owner), method, lambda *_, **__: os._exit(9))
         entries.forget(Visitor(), key="animal")
+
+
+def owned(entries: Entries, owner: object) -> object:
+    """Whose method it is: for the directory store, that of the store which the entries are in."""
+    return type(entries._db.store) if owner is Store else owner
 
 
 def in_a_child(work: Callable[[], None]) -> None:
@@ -181,13 +189,13 @@ def brought_back_by_hand(entries: Entries, note: str, plan: str) -> None:
 
 
 def exported_and_taken_in(entries: Entries, note: str, plan: str) -> None:
-    target = Path(entries.files.folder()).parent.parent / "out.jsonl"
+    target = Path(tempfile.mkdtemp()) / "out.jsonl"
     entries.export(VISITOR, target, format="jsonl")
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     renamed = [{**line, "key": "my own name"} for line in lines if line["key"] == note]
     target.write_text("".join(json.dumps(line) + "\n" for line in renamed))
     entries.import_(VISITOR, target)
-    target.unlink()
+    shutil.rmtree(target.parent)
 
 
 @pytest.mark.parametrize(

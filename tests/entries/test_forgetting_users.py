@@ -14,7 +14,9 @@ from memfiles import InvalidArgument, Memory, Session
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Category, EntryRules
 from memfiles.records.keys import next_epoch, user_hash
+from tests.support.records import files_under
 from tests.support.saved import Clock, Visitor, entries_in, files_holding
+from tests.support.stores import put_by_hand
 from tests.support.workflows import opened
 
 WORKFLOW = """\
@@ -73,7 +75,8 @@ def test_what_remains_is_a_tombstone_of_a_hash(tmp_path: Path) -> None:
     with opened(tmp_path, WORKFLOW) as memory:
         fill(memory)
         memory.users.forget("ada", why="asked to", actor="grace")
-    mark = json.loads((tmp_path / f".memory/entries/@ids/{user_hash('ada')}.json").read_text())
+    kept = files_under(tmp_path / ".memory")
+    mark = json.loads(kept[f"entries/@ids/{user_hash('ada')}.json"])
 
     assert ("tombstone", {"actor": "grace"}, "asked to", user_hash("ada")) == (
         mark["type"],
@@ -81,7 +84,7 @@ def test_what_remains_is_a_tombstone_of_a_hash(tmp_path: Path) -> None:
         mark["why"],
         mark["user"],
     )
-    events = [json.loads(line) for line in next((tmp_path / ".memory/audit").glob("*.jsonl")).read_text().splitlines()]
+    events = [json.loads(line) for path in kept if path.startswith("audit/") for line in kept[path].splitlines()]
     assert ("forget-user", user_hash("ada"), "grace") == tuple(events[-1][name] for name in ("op", "user", "actor"))
     assert {""} == {event.get("run", "") for event in events if event.get("user") == user_hash("ada")}
 
@@ -245,9 +248,8 @@ def test_a_forget_that_is_killed_after_its_tombstone_is_finished(tmp_path: Path)
         memory.users.forget("ada", why="asked to", actor="grace")
     with opened(tmp_path / "one", WORKFLOW) as memory:
         write_together(memory)
-    tombstone = f".memory/entries/@ids/{user_hash('ada')}.json"
-    (tmp_path / "one/.memory/entries/@ids").mkdir(exist_ok=True)
-    (tmp_path / "one" / tombstone).write_bytes((tmp_path / "other" / tombstone).read_bytes())
+    tombstone = f"entries/@ids/{user_hash('ada')}.json"
+    put_by_hand(tmp_path / "one/.memory", tombstone, files_under(tmp_path / "other/.memory")[tombstone])
 
     with opened(tmp_path / "one", WORKFLOW) as memory:
         assert [] == seen(memory, "bob")
@@ -256,6 +258,7 @@ def test_a_forget_that_is_killed_after_its_tombstone_is_finished(tmp_path: Path)
     assert [f"{user_hash('ada')}.json"] == [Path(path).name for path in told]
 
 
+@pytest.mark.directory("only files can be spoilt by hand")
 @pytest.mark.parametrize("broken", ["torn", "folder", "foreign"])
 def test_what_cannot_be_read_goes_too(tmp_path: Path, broken: str) -> None:
     """A torn record, a folder in the place of one, and a copy that an editor left: all in her folder is hers."""
@@ -326,8 +329,8 @@ def test_the_audit_loses_her_runs_after_a_kill_and_on_a_machine_that_has_nothing
         session = memory.session("support", user="ada", run="r-ada", actor="a-ada")
         memory.entries.save(session, "k", "x", call_id="c-ada")
         memory.entries.forget(session, key="k")
-    tombstone = f".memory/entries/@ids/{user_hash('ada')}.json"
-    (tmp_path / "one" / tombstone).write_bytes((tmp_path / "other" / tombstone).read_bytes())
+    tombstone = f"entries/@ids/{user_hash('ada')}.json"
+    put_by_hand(tmp_path / "one/.memory", tombstone, files_under(tmp_path / "other/.memory")[tombstone])
     assert [] != files_holding(tmp_path / "one/.memory/audit", "r-ada", "a-ada", "c-ada")
 
     with opened(tmp_path / "one", WORKFLOW) as memory:

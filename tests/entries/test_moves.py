@@ -15,8 +15,8 @@ from memfiles.errors import EntryNotFound, InvalidArgument, ReadOnly, RevisionCo
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry
 from memfiles.records.history import contents
-from memfiles.storage.store import Store
 from memfiles.tools.session import Session
+from tests.support.records import files_under
 from tests.support.saved import Clock, Visitor, entries_in, files_holding
 from tests.support.workflows import opened
 
@@ -75,16 +75,17 @@ def test_a_kill_leaves_it_in_one_place(tmp_path: Path) -> None:
 
 
 def _move_and_die(directory: Path) -> None:
-    change = Store.change
-
-    def change_and_die(*args: Any, **options: Any) -> Any:
-        result, written = change(*args, **options)
-        if written:
-            os._exit(9)
-        return result, written
-
     with entries_in(directory, durability="fsync") as entries:
-        Store.change = change_and_die  # type: ignore[method-assign]
+        store = type(entries._db.store)
+        change = store.change
+
+        def change_and_die(*args: Any, **options: Any) -> Any:
+            result, written = change(*args, **options)
+            if written:
+                os._exit(9)
+            return result, written
+
+        store.change = change_and_die  # type: ignore[method-assign]
         entries.update(Visitor(), "where", category="workspace")
 
 
@@ -244,12 +245,9 @@ def test_an_entry_that_takes_the_key_of_a_deleted_one_keeps_all_that_this_one_sa
     memory.entries.delete(session, "key")
     memory.entries.save(session, "other", "now")
     memory.entries.relocate(session, {"other": "key"})
-    paths = [
-        path.as_posix()
-        for path in tmp_path.rglob("entries/*/*.json")
-        if b'"key":"key",\n"content"' in path.read_bytes()
-    ]
-    records = [decode_entry(Path(path).read_bytes(), path=path[path.index("entries/") :]) for path in paths]
+    kept = files_under(tmp_path)
+    paths = [path for path, body in kept.items() if "entries/" in path and b'"key":"key",\n"content"' in body]
+    records = [decode_entry(kept[path], path=path[path.index("entries/") :]) for path in paths]
     (entry,) = [record for record in records if isinstance(record, Entry)]
 
     assert ["now", "second", "first", "now"] == [text.decode() for _, text in contents(entry.text)]

@@ -68,6 +68,7 @@ def kills(scratch: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.output.splitlines()]
 
 
+@pytest.mark.directory("the calls to the system are those on files")
 @pytest.mark.kill
 def test_a_kill_at_any_step_does_no_harm(kills: list[dict[str, Any]]) -> None:
     """The next process finds the old state or the new one, whole, the same by key, list and search.
@@ -150,6 +151,7 @@ def has_entries(directory: Path, wanted: int) -> bool:
     return len(list(directory.glob("entries/support/*.json"))) > wanted
 
 
+@pytest.mark.directory("only there processes share an index")
 def test_the_index_may_be_spoilt_while_processes_run(tmp_path: Path) -> None:
     """Deleted, overwritten with garbage, and robbed of its log: it is built anew, and nothing is lost."""
 
@@ -177,6 +179,7 @@ with entries_in(Path(sys.argv[1])) as entries:
 """
 
 
+@pytest.mark.directory("only it has temp files")
 def test_a_killed_writer_s_temp_file_is_removed_by_the_next_search(tmp_path: Path) -> None:
     """Where it had no journal that speaks of it, too."""
     with another_process(KILLED, tmp_path) as other:

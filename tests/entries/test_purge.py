@@ -20,12 +20,15 @@ from memfiles.index.index import Index
 from memfiles.storage import quarantine
 from memfiles.storage.audit_reader import drop_months
 from memfiles.storage.events import AuditEvent, AuditLog, utc_now
+from memfiles.storage.home import home_of
 from memfiles.storage.store import Store
 from memfiles.storage.transaction import Transactions
 from memfiles.workflow.specs import EntriesSpec
 from memfiles.workflow.workflow import Workflow
-from tests.entries.test_forget import FEW, folded, in_a_child
+from tests.entries.test_forget import FEW, folded, in_a_child, owned
+from tests.support.records import files_under
 from tests.support.saved import Clock, Visitor, entries_in, files_holding
+from tests.support.stores import place_of
 from tests.support.workflows import opened
 
 WORD, KEY = "zebrafish", "animals/striped"
@@ -156,23 +159,27 @@ def test_a_sweep_erases_a_portion_at_a_time(tmp_path: Path) -> None:
         assert 0 == entries.purge().deleted
 
 
+def _records_in(directory: Path) -> dict[str, bytes]:
+    return {path: body for path, body in files_under(directory).items() if path.endswith((".json", ".jsonl"))}
+
+
 def test_a_dry_run_counts_and_changes_nothing(tmp_path: Path) -> None:
     """Expired and deleted entries apart, and the months of the audit."""
     clock, visitor = Clock("2026-01-31T00:00:00.000Z"), Visitor()
-    audit = AuditLog(tmp_path, now=clock)
+    audit = AuditLog(place_of(tmp_path), now=clock)
     audit.record(AuditEvent("save"))
     audit.flush()
     with entries_in(tmp_path, rules=RULES, now=clock) as entries:
         hide(entries, visitor, "expired", key="a")
         hide(entries, visitor, "deleted", key="b")
         clock.go_on(401 * DAY_SECONDS)
-        before = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*.json*"))}
+        before = _records_in(tmp_path)
         dry = entries.purge(dry_run=True)
 
         assert {"expired": 1, "deleted": 1, "audit_months": ["2026-01"], "dry_run": True} == dry.to_dict()
-        assert before == {path: path.read_bytes() for path in sorted(tmp_path.rglob("*.json*"))}
+        assert before == _records_in(tmp_path)
         assert {**dry.to_dict(), "dry_run": False} == entries.purge().to_dict()
-        assert [] == [*tmp_path.glob("audit/2026-01*")]
+        assert [] == [path for path in files_under(tmp_path) if path.startswith("audit/2026-01")]
 
 
 def test_the_audit_goes_by_whole_months(tmp_path: Path) -> None:
@@ -193,6 +200,7 @@ def test_the_audit_goes_by_whole_months(tmp_path: Path) -> None:
     assert ["2026-02.jsonl", "notes.txt"] == sorted(path.name for path in (tmp_path / "audit").iterdir())
 
 
+@pytest.mark.directory("a month is a file, which is put there by hand")
 @pytest.mark.parametrize("by", ["close", "open", "sweep"])
 @pytest.mark.parametrize("declared", ["entries: {}", "files: [{uid: notes, name: notes, description: notes}]"])
 def test_whoever_comes_next_drops_the_months_of_the_audit(tmp_path: Path, declared: str, by: str) -> None:
@@ -244,11 +252,10 @@ def test_kept_copies_go_as_well(tmp_path: Path) -> None:
     with entries_in(tmp_path, rules=RULES, now=clock) as entries:
         entries.save(visitor, "stays", "a crow")
         hide(entries, visitor, "deleted")
-        descriptor = os.open(tmp_path, os.O_RDONLY)
-        for path in (tmp_path / "entries").rglob("*.json"):
-            name = path.relative_to(tmp_path).as_posix()
-            quarantine.keep_copy(descriptor, name, path.read_bytes(), reason="test", at=clock())
-        os.close(descriptor)
+        for path, body in _records_in(tmp_path / "entries").items():
+            home_of(place_of(tmp_path)).kept.keep(
+                f"entries/{path}", body, reason="test", at=clock(), folder="quarantine"
+            )
         clock.go_on(AFTER["deleted"])
         entries.sweep()
 
@@ -324,13 +331,16 @@ def test_an_entry_of_a_run_leaves_no_file(tmp_path: Path) -> None:
         clock.go_on(8 * DAY_SECONDS)
         entries.sweep()
 
-        assert [] == [*(tmp_path / "entries").rglob("*.json")]
+        assert {} == _records_in(tmp_path / "entries")
         assert [] == files_holding(tmp_path, *NEEDLES)
+
+
+COMMIT = pytest.param(Transactions, "commit", marks=pytest.mark.directory("only its changes are made by this"))
 
 
 @pytest.mark.parametrize(
     ("owner", "method"),
-    [(Index, "forget"), (quarantine, "remove_if"), (Store, "scrub"), (Forgetter, "complete"), (Transactions, "commit")],
+    [(Index, "forget"), (quarantine, "remove_if"), (Store, "scrub"), (Forgetter, "complete"), COMMIT],
 )
 def test_a_kill_in_the_middle_is_made_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str
@@ -344,7 +354,7 @@ def test_a_kill_in_the_middle_is_made_good(
     def sweep_until() -> None:
         with entries_in(tmp_path, rules=RULES, now=clock, durability="fsync") as entries:
             entries.search(visitor, "swims")
-            monkeypatch.setattr(owner, method, lambda *_, **__: os._exit(9))
+            monkeypatch.setattr(owned(entries, owner), method, lambda *_, **__: os._exit(9))
             entries.sweep()
 
     in_a_child(sweep_until)
@@ -366,7 +376,7 @@ def test_nobody_hears_of_it(tmp_path: Path) -> None:
         memory.purge()
 
         assert [False] == heard
-        assert '"op":"purge"' in "".join(path.read_text() for path in tmp_path.glob(".memory/audit/*"))
+        assert '"op":"purge"' in "".join(map(bytes.decode, files_under(tmp_path / ".memory/audit").values()))
 
 
 WORKFLOW = """\

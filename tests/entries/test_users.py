@@ -15,6 +15,8 @@ from memfiles.cli.doctor.checks import check_entries
 from memfiles.records.entry import Kind
 from memfiles.records.keys import USER_MAX, user_hash
 from memfiles.workflow.workflow import Workflow
+from tests.support.records import files_under
+from tests.support.stores import put_by_hand
 from tests.support.workflows import opened
 
 WORKFLOW = """\
@@ -251,10 +253,10 @@ def test_a_shared_entry_becomes_one_of_a_user_without_its_past(memory: Memory, t
     found = memory.entries.get(ada, "refunds")
     assert found is not None and found.expires_at is not None
     assert ("a week, says Bob", ("money",), 1) == (found.content, found.tags, saved.revision)
-    entries = tmp_path / ".memory/entries/support"
-    (own,) = (entries / "users" / user_hash("ada")).glob("*.json")
-    assert not any(word in own.read_text() for word in ("first words", "r-bob", 'bob"'))
-    assert not any("says Bob" in path.read_text() for path in entries.glob("*.json"))
+    kept = files_under(tmp_path / ".memory/entries/support")
+    (own,) = (body for path, body in kept.items() if path.startswith(f"users/{user_hash('ada')}/"))
+    assert not any(word in own for word in (b"first words", b"r-bob", b'bob"'))
+    assert not any(b"says Bob" in body for path, body in kept.items() if "/" not in path)
     memory.entries.restore(bob, "refunds")
     assert "a week" == memory.entries.get(bob, "refunds").content  # type: ignore[union-attr]
 
@@ -280,8 +282,9 @@ def test_what_a_user_publishes_leaves_its_history_behind(memory: Memory, tmp_pat
     memory.entries.update(ada, "refunds", category="playbook")
 
     assert "refunds take a week" == memory.entries.get(bob, "refunds").content  # type: ignore[union-attr]
-    shared = [path.read_text() for path in (tmp_path / ".memory/entries/support").glob("*.json")]
-    assert not any("4111-secret" in text for text in shared) and len(shared) == 1
+    kept = files_under(tmp_path / ".memory/entries/support")
+    shared = [body for path, body in kept.items() if "/" not in path]
+    assert not any(b"4111-secret" in body for body in shared) and len(shared) == 1
     assert ["refunds"] == [each.key for each in memory.entries.list(ada).memories]
 
 
@@ -336,6 +339,7 @@ def test_files_of_all_are_read_only_for_a_user(memory: Memory) -> None:
     assert not memory.session("support").call("append_memory", {"file": "notes", "content": "- x\n"}).is_error
 
 
+@pytest.mark.directory("only files can be changed by hand")
 def test_users_are_there_after_a_restart(tmp_path: Path) -> None:
     """From the records alone, as the index is derived; a hand edit counts; no name is in a path."""
     with opened(tmp_path, WORKFLOW) as memory:
@@ -357,8 +361,9 @@ def test_a_record_in_another_users_folder_is_refused(tmp_path: Path) -> None:
     """The folder must be that of the user whom the record names."""
     with opened(tmp_path, WORKFLOW) as memory:
         memory.entries.save(memory.session("support", user="ada"), "plan", "Ada is on Pro")
-    users = tmp_path / ".memory/entries/support/users"
-    (users / user_hash("ada")).rename(users / user_hash("bob"))
+    ((path, body),) = files_under(tmp_path / ".memory/entries/support/users").items()
+    theirs = path.replace(user_hash("ada"), user_hash("bob"))
+    put_by_hand(tmp_path / ".memory", f"entries/support/users/{theirs}", body)
 
     with opened(tmp_path, WORKFLOW) as memory:
         bob = memory.session("support", user="bob")

@@ -24,6 +24,7 @@ from tests.support.another_process import another_process
 from tests.support.records import rewrite, wait_until
 from tests.support.saved import Visitor, saved
 
+pytestmark = pytest.mark.directory("only files are watched")
 SOMEBODY = Visitor()
 OLD = (0, 0)
 

@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import os
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -22,12 +23,13 @@ STORE = "MEMFILES_TEST_STORE"
 
 _TABLES = (
     ("records", "path", "data"),
-    ("quarantine", "path", "data"),
-    ("audit", "month", "line"),
-    ("notes", "name", "body"),
-    ("mirror_note", "path", "body"),
-    ("mirror_note", "path", "sent"),
+    ("quarantine", "folder || '/' || path || '.' || id", "data"),
+    ("audit", "'audit/' || month || '.jsonl'", "line"),
+    ("notes", "'.state/' || name", "body"),
+    ("mirror_note", "'.state/mirrored/' || path", "body"),
+    ("mirror_note", "'.state/sent/' || path", "sent"),
 )
+_places: set[Path] = set()  # the directories that a store stands for
 _ending = ExitStack()
 atexit.register(_ending.close)
 
@@ -46,22 +48,34 @@ def postgres_store(url: str) -> RecordStore:
 
 def place_of(directory: Path) -> Path | str:
     """The directory, or the URL of a workspace that stands for it if the tests are to run on the PostgreSQL store."""
-    return _server().url(_joined(_workspace(directory))) if STORE in os.environ else directory
+    return _server().url(_joined(directory.absolute())) if STORE in os.environ else directory
 
 
 def kept_in(directory: Path) -> dict[str, bytes]:
-    """Everything that is kept in the workspace for a directory: the paths of records, and rows of other tables."""
+    """What is kept in the stores that stand for directories here, by the paths that it would have in them.
+
+    Of the audit a month is one text; a row of another table has a name of its own.
+    """
+    found: dict[str, bytes] = {}
+    for place in list(_places):
+        for name, body in _rows(place):
+            path = place / name
+            if path.is_relative_to(directory.absolute()):
+                name = path.relative_to(directory.absolute()).as_posix()
+                found[name] = found.get(name, b"") + body
+    return found
+
+
+def _rows(place: Path) -> Iterator[tuple[str, bytes]]:
+    """The rows of the workspace for a directory, with their names."""
     from tests.support.postgres import SCHEMA  # late, as above
 
-    found, place = {}, {"workspace": _workspace(directory)}
     with _server().admin() as admin:
         for table, name, body in _TABLES:
-            rows = admin.execute(
-                f"SELECT {name}, {body} FROM {SCHEMA}.{table} WHERE workspace = %(workspace)s ORDER BY ctid", place
+            found = admin.execute(
+                f"SELECT {name}, {body} FROM {SCHEMA}.{table} WHERE workspace = %s ORDER BY ctid", (_workspace(place),)
             )
-            for number, (name, body) in enumerate(rows.fetchall()):
-                found[name if table == "records" else f"{table}/{name}.{number}"] = bytes(body or b"")
-    return found
+            yield from ((name, bytes(body or b"")) for name, body in found.fetchall())
 
 
 def put_by_hand(directory: Path, path: str, body: bytes) -> None:
@@ -72,7 +86,7 @@ def put_by_hand(directory: Path, path: str, body: bytes) -> None:
         return
     from tests.support.postgres import SCHEMA  # late, as above
 
-    given = {"workspace": _joined(_workspace(directory)), "path": path, "body": body, "id": time.time_ns()}
+    given = {"workspace": _joined(directory.absolute()), "path": path, "body": body, "id": time.time_ns()}
     with _server().admin() as admin, admin.transaction():
         admin.execute(
             f"INSERT INTO {SCHEMA}.records VALUES (%(workspace)s, %(path)s, %(id)s, %(body)s)"
@@ -90,12 +104,14 @@ def _workspace(directory: Path) -> str:
 
 
 @cache
-def _joined(workspace: str) -> str:
-    """The workspace, of which the role of the tests is a member."""
+def _joined(directory: Path) -> str:
+    """The workspace for a directory, of which the role of the tests is a member."""
     from tests.support.postgres import ROLE, SCHEMA  # late, as above
 
     with _server().admin() as admin:
+        workspace = _workspace(directory)
         admin.execute(f"INSERT INTO {SCHEMA}.members VALUES (%s, %s) ON CONFLICT DO NOTHING", (ROLE, workspace))
+    _places.add(directory)
     return workspace
 
 

@@ -21,14 +21,12 @@ def write_workflow(folder: Path, text: str) -> Path:
 
 
 def _placed(text: str, folder: Path) -> str:
-    """The text as it is, or with the store that the tests are to run on."""
-    place = place_of(folder / ".memory")
-    if isinstance(place, Path) or "store:" in text or "\nmemory:\n" not in f"\n{text}":
+    """The text as it is, or with the store that the tests are to run on, if it does not say where its memory is."""
+    is_said = re.search(r"\b(store|directory):", text) is not None
+    if is_said or isinstance(place := place_of(folder / ".memory"), Path):
         return text
-    indent = text.partition("memory:\n")[2]
-    spaces = indent[: len(indent) - len(indent.lstrip(" "))]
-    text = re.sub(r"(?m)^ +directory: .*\n", "", text)
-    return text.replace("memory:\n", f"memory:\n{spaces}store: {json.dumps(place)}\n", 1)
+    text = re.sub(r"(?m)^memory: *\{", f"memory: {{store: {json.dumps(place)}, ", text, count=1)
+    return re.sub(r"(?m)^memory:\n( +)", rf"memory:\n\1store: {json.dumps(place)}\n\1", text, count=1)
 
 
 def opened(folder: Path, text: str, *, watch: bool = False, **options: Any) -> memfiles.Memory:

@@ -14,6 +14,7 @@ from memfiles.adapters.shapes.notebook import Notebook
 from memfiles.errors import WorkflowError
 from memfiles.storage.events import AuditEvent
 from tests.server.mcp_clients import Offer, client_of, in_loop
+from tests.support.records import files_under
 from tests.support.workflows import opened
 
 WORKFLOW = """
@@ -69,7 +70,7 @@ def test_every_way_to_read_is_in_the_audit(tmp_path: Path, way: str) -> None:
         assert {("desk", "r1", "grace", "LOW")} == {(it.agent, it.run, it.actor, it.level) for it in found}
         for name in names:
             assert [event for event in found if event in memory.audit(record=name).events], name
-        log = "".join(file.read_text() for file in (memory.workflow.directory / "audit").iterdir())
+        log = "".join(map(bytes.decode, files_under(tmp_path / ".memory/audit").values()))
         assert ("plan" in log, "Pro" in log, "pro" in log) == (False, False, False)
 
 

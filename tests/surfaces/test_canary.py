@@ -11,6 +11,7 @@ import pytest
 
 from memfiles import MemfilesError, Memory
 from memfiles.tools.session import Session
+from tests.support.records import files_under
 from tests.support.workflows import opened
 
 CANARY = "canaryinthemine"
@@ -83,7 +84,7 @@ def test_nothing_that_is_stored_is_told(tmp_path: Path, name: str, caplog: pytes
             CALLS[name](memory, session)
         session.system_prompt()
         memory.close()
-    audit = b"".join(path.read_bytes() for path in (tmp_path / ".memory/audit").rglob("*") if path.is_file())
+    audit = b"".join(files_under(tmp_path / ".memory/audit").values())
 
     assert CANARY not in caplog.text
     assert CANARY.encode() not in audit

@@ -38,6 +38,7 @@ def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
         yield opened
 
 
+@pytest.mark.directory("what a call passes through there")
 def test_a_warm_call_passes_through_few_files(memory: memfiles.Memory) -> None:
     """In the calling thread, after the same calls were made before and everything was pushed."""
     session, found = memory.session("support"), defaultdict[str, list[int]](list)

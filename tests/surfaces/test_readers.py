@@ -21,6 +21,7 @@ from memfiles.errors import ReadOnly
 from memfiles.tools.session import Session
 from tests.cli.command_line import run
 from tests.server.mcp_clients import Offer, client_of, in_loop
+from tests.support.records import files_under
 from tests.support.saved import Clock, Visitor, entries_in, without_ids
 from tests.support.workflows import opened
 
@@ -63,7 +64,7 @@ def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
 
 
 def records(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in sorted((folder / ".memory/entries").rglob("*.json"))}
+    return files_under(folder / ".memory/entries")
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -74,7 +75,7 @@ def test_every_verb_that_writes_is_refused(memory: memfiles.Memory, tmp_path: Pa
         WRITES[write](memory.entries, memory.session("guest"))
 
     assert before == records(tmp_path)
-    assert '"code":"read_only"' in "".join(path.read_text() for path in tmp_path.glob(".memory/audit/*"))
+    assert '"code":"read_only"' in "".join(map(bytes.decode, files_under(tmp_path / ".memory/audit").values()))
 
 
 def test_reads_are_as_ever(memory: memfiles.Memory) -> None:

@@ -201,7 +201,7 @@ def test_a_mirror_works_with_either(opened: Callable[..., memfiles.Memory], decl
     other.session("desk").call("memory_save", {"key": "tea", "content": "green"})
     assert one.sync.flush() and other.sync.flush()
     elsewhere = write_workflow(
-        tmp_path / "elsewhere", TEXT.format(place="", mirror=f'mirror: {{url: "file://{mirror}"}}')
+        tmp_path / "elsewhere", TEXT.format(place="directory: .memory", mirror=f'mirror: {{url: "file://{mirror}"}}')
     )
     with memfiles.open(elsewhere, watch=False) as third:
         third.manager.append("notes", "- third\n")
@@ -228,7 +228,7 @@ def test_a_conflict_is_kept_and_settled(opened: Callable[..., memfiles.Memory], 
     one.manager.append("notes", "- color: blue\n")
     assert one.sync.flush()
     elsewhere = write_workflow(
-        tmp_path / "elsewhere", TEXT.format(place="", mirror=f'mirror: {{url: "file://{mirror}"}}')
+        tmp_path / "elsewhere", TEXT.format(place="directory: .memory", mirror=f'mirror: {{url: "file://{mirror}"}}')
     )
     with memfiles.open(elsewhere, watch=False) as third:
         third.manager.edit("notes", "blue", "green")
@@ -384,7 +384,9 @@ def test_a_store_needs_the_name_of_a_workspace() -> None:
 
 def test_nothing_of_psycopg_is_loaded_without_a_store(tmp_path: Path) -> None:
     """A memory in a directory is opened, used, searched and closed without it."""
-    path = write_workflow(tmp_path, TEXT.format(place="", mirror=f'mirror: {{url: "file://{tmp_path}/mirror"}}'))
+    path = write_workflow(
+        tmp_path, TEXT.format(place="directory: .memory", mirror=f'mirror: {{url: "file://{tmp_path}/mirror"}}')
+    )
     (tmp_path / "mirror").mkdir()
     program = """
 import sys, memfiles

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.adapters.agents_at_work import Answer
+from tests.support.records import files_under
+from tests.support.stores import put_by_hand
 from tests.surfaces.surfaces import CALLS, SURFACES, Surface
 
 ENTRY_ID = re.compile(r"\b[0-9a-f]{32}\b")
@@ -24,8 +26,8 @@ def without_times(text: str) -> str:
 
 def records_under(folder: Path) -> dict[str, str]:
     """Every record and every line of the audit, without times and the ids of calls and entries."""
-    paths = [*folder.glob(".memory/*.json"), *folder.glob(".memory/entries/*/*.json"), *folder.glob(".memory/audit/*")]
-    texts = {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in paths}
+    kept = files_under(folder / ".memory").items()
+    texts = {path: body.decode() for path, body in kept if re.fullmatch(r"[^/]+|entries/[^/]+/[^/]+|audit/[^/]+", path)}
     return {path: ORDINAL.sub("<time>", without_times(text)) for path, text in texts.items()}
 
 
@@ -63,8 +65,7 @@ def test_the_same_calls_leave_the_same_records(
 def test_a_difference_would_be_seen(expected: tuple[list[Answer], dict[str, str]], tmp_path: Path) -> None:
     """What is masked hides no other content: one call less shows in the records."""
     SURFACES["session.call"](tmp_path)
-    path = next(path for path in records_under(tmp_path) if path.endswith("u-notes.json"))
-    text = (tmp_path / path).read_text(encoding="utf-8")
-    (tmp_path / path).write_text(text.replace("Pro", "Free"), encoding="utf-8")
+    body = files_under(tmp_path / ".memory")["u-notes.json"]
+    put_by_hand(tmp_path / ".memory", "u-notes.json", body.replace(b"Pro", b"Free"))
 
     assert expected[1] != records_under(tmp_path)

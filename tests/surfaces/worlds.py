@@ -12,6 +12,7 @@ from __future__ import annotations
 import bisect
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
@@ -789,7 +790,7 @@ _DRAWN: dict[str, tuple[float, Callable[[Author, Sequence[str]], dict[str, Any]]
 
 def difference(program: Program, folder: Path) -> str | None:
     """The first difference between the two worlds, None if a seen session cannot tell them apart."""
-    worlds = program, program.without_hidden()
+    worlds, folder = (program, program.without_hidden()), folder / uuid.uuid4().hex
     first, second = (
         World(folder / name, program.boundary).run(each.steps)
         for name, each in zip(("one", "two"), worlds, strict=True)

@@ -18,6 +18,7 @@ from memfiles.records.record import Actor, Change, Record, digest, encode
 from memfiles.tools.json_schemas import SCHEMAS, as_text, record_schema, tools_schema, workflow_schema, write
 from memfiles.workflow.workflow import Workflow
 from tests.support import ROOT
+from tests.support.records import files_under
 from tests.support.workflows import opened, write_workflow
 from tests.workflow.workflow_texts import EXAMPLE, OLDER
 
@@ -215,7 +216,8 @@ def test_every_record_on_a_disk(tmp_path: Path) -> None:
         memory.entries.save(session, "gone", "again")
         memory.entries.forget(session, key="gone")
     directory = tmp_path / ".memory"
-    records = [json.loads(path.read_bytes()) for path in [*directory.glob("*.json"), *directory.glob("entries/*/*")]]
+    kept = files_under(directory).items()
+    records = [json.loads(body) for path, body in kept if re.fullmatch(r"[^/]+\.json|entries/[^/]+/[^/]+", path)]
     validator = jsonschema.Draft202012Validator(record_schema())
 
     assert ["entry", "entry", "file", "tombstone", "tombstone", "vacated"] == sorted(

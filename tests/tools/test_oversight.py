@@ -13,6 +13,9 @@ from memfiles import Memory, Session
 from memfiles.errors import InvalidArgument
 from memfiles.memory import look
 from memfiles.storage.events import AuditEvent, AuditLog
+from memfiles.storage.home import home_of
+from tests.support.records import files_under
+from tests.support.stores import place_of
 from tests.support.workflows import opened
 
 WORKFLOW = """
@@ -36,7 +39,7 @@ def ops(memory: Memory, **asked: str) -> list[str]:
     return [event.op for event in memory.audit(**asked).events]  # type: ignore[arg-type]
 
 
-def test_what_was_done_for_a_user_is_found_by_the_name(memory: Memory) -> None:
+def test_what_was_done_for_a_user_is_found_by_the_name(memory: Memory, tmp_path: Path) -> None:
     """Changes, reads and refusals, also of what other users see; the log holds a hash and not the name."""
     ada, bob = memory.session("desk", user="ada"), memory.session("desk", user="bob")
     memory.entries.save(ada, "plan", "Pro")
@@ -45,7 +48,7 @@ def test_what_was_done_for_a_user_is_found_by_the_name(memory: Memory) -> None:
     ada.call("append_memory", {"file": "nowhere", "content": "x"})
     memory.entries.save(bob, "plan", "Free")
     memory.entries.forget(ada, key="plan")
-    log = "".join(file.read_text() for file in (memory.workflow.directory / "audit").iterdir())
+    log = "".join(map(bytes.decode, files_under(tmp_path / ".memory/audit").values()))
 
     assert ["forget", "get", "save", "save"] == ops(memory, user="ada")
     assert ["save"] == ops(memory, user="bob")
@@ -65,14 +68,14 @@ def test_a_refusal_says_for_whom(memory: Memory) -> None:
     assert ["save"] == ops(memory, user="ada", outcome="refused")
 
 
-def test_the_user_of_a_change_is_in_no_history(memory: Memory) -> None:
+def test_the_user_of_a_change_is_in_no_history(memory: Memory, tmp_path: Path) -> None:
     """A change in what all users see does not say for whom it was made: the audit does, as a hash.
 
     The record says who wrote in it, so that their text is found when they are forgotten.
     """
     memory.entries.save(memory.session("desk", user="ada"), "how", "calmly", category="playbook")
     event = memory.audit(user="ada").events[0]
-    record = json.loads((memory.workflow.directory / str(event.path)).read_text())
+    record = json.loads(files_under(tmp_path / ".memory")[str(event.path)])
 
     assert event.user
     assert [event.user] == record.pop("authors")
@@ -117,6 +120,7 @@ def test_how_it_grew_and_was_used(memory: Memory) -> None:
     assert 2 == memory.stats().periods[0].bytes
 
 
+@pytest.mark.directory("only files can be changed by hand")
 def test_a_change_by_hand_counts(memory: Memory) -> None:
     """As far as it is known what was there before."""
     file = memory.workflow.directory / "notes-1.json"
@@ -139,7 +143,7 @@ def test_periods(memory: Memory, every: str, since: str, expected: list[tuple[st
     """Of an hour or a day, newest first; empty ones are left out."""
     for at in ("20T23:59", "21T08:00", "21T09:59"):
         now = f"2026-11-{at}:00.000Z".strip
-        AuditLog(memory.workflow.directory, now=now).record(AuditEvent("save", path="x"))
+        AuditLog(memory.workflow.place, now=now).record(AuditEvent("save", path="x"))
 
     found = memory.stats(since, every=every).periods  # type: ignore[arg-type]
     assert expected == [(each.at, each.writes) for each in found if each.at < "2026-11-22"]
@@ -194,9 +198,8 @@ def test_what_needs_attention(memory: Memory, tmp_path: Path) -> None:
     memory.manager.append("notes", "x" * 80)
     session = memory.session("other", level="HIGH")
     memory.entries.save_many(session, [{"key": f"k{number}", "content": "c"} for number in range(4)])
-    kept = tmp_path / ".memory" / "quarantine"
-    kept.mkdir()
-    (kept / "a.json").write_text("{")
+    kept = home_of(place_of(tmp_path / ".memory")).kept
+    kept.keep("a.json", b"{", reason="test", at="2026-11-21T09:00:00.000Z", folder="quarantine")
     found = memory.stats(None)
 
     assert [("file", "notes"), ("entries", "other"), ("quarantine", "")] == [

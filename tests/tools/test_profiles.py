@@ -16,6 +16,7 @@ from memfiles.tools.dialects import DIALECTS
 from memfiles.tools.profiles import offered
 from memfiles.tools.session import Session
 from memfiles.workflow.fields import TOOL_NAMES
+from tests.support.records import files_under
 from tests.support.saved import without_ids
 from tests.support.workflows import opened
 
@@ -237,11 +238,10 @@ def test_a_repeated_call_changes_nothing(session: Session) -> None:
     assert "b a" == done(session, "memory_read", key="k")["content"]
 
 
-def test_refusals_of_files_reach_the_audit(memory: memfiles.Memory, session: Session) -> None:
+def test_refusals_of_files_reach_the_audit(memory: memfiles.Memory, session: Session, tmp_path: Path) -> None:
     """A write to a file that may not be changed is a line there, as under the other profiles."""
     refused(session, "memory_write", file="rules", content="x")
     memory.close()
-    lines = [line for path in sorted((memory.workflow.directory / "audit").iterdir())
-             for line in path.read_text().splitlines()]  # fmt: skip
+    lines = [line for body in files_under(tmp_path / ".memory/audit").values() for line in body.decode().splitlines()]
 
     assert ["append_memory"] == [json.loads(line)["op"] for line in lines if "read_only" in line]

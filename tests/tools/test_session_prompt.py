@@ -47,6 +47,7 @@ def mend(directory: Path) -> None:
         (directory / "away").rename(directory / "entries")
 
 
+@pytest.mark.directory("a file lies in the way of its folder")
 def test_a_prompt_comes_without_the_entries_that_cannot_be_read(
     memory: Memory, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_prompt_comes_without_the_entries_that_cannot_be_read(
     assert before == session.system_prompt()
 
 
+@pytest.mark.directory("a file lies in the way of its folder")
 def test_a_search_that_fails_recalls_nothing(memory: Memory, caplog: pytest.LogCaptureFixture) -> None:
     """No turn ends because of it; it is noted, logged once, and when all is well again there is something."""
     session = memory.session("support")
@@ -116,6 +118,7 @@ def test_a_recall_that_cannot_be_asked_is_refused(memory: Memory, given: dict[st
         memory.session("support").recall(**{"query": "needle", **given})
 
 
+@pytest.mark.directory("a file lies in the way of its folder")
 def test_the_host_still_learns_of_it(memory: Memory) -> None:
     """Who asks for the entries themselves is told that they cannot be read."""
     session = memory.session("support")

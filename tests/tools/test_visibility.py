@@ -20,7 +20,7 @@ from memfiles.tools.visibility import (
     visible_files,
 )
 from memfiles.workflow.workflow import MemoryFile, MemoryRef
-from tests.support.stores import place_of
+from tests.support.stores import place_of, put_by_hand
 
 FILES = [
     MemoryFile(uid="u-handbook", name="handbook", level="PUBLIC"),
@@ -79,7 +79,7 @@ def test_a_reference_to_nothing_shows_nothing(manager: MemoryManager) -> None:
 
 def test_a_file_that_cannot_be_read_does_not_hide_the_rest(manager: MemoryManager, tmp_path: Path) -> None:
     """Whatever a person puts in the place of one record, the other files can be used."""
-    (tmp_path / "memory" / "u-audit.json").write_text("{")
+    put_by_hand(tmp_path / "memory", "u-audit.json", b"{")
 
     assert {"handbook", "notes"} <= {file.card.name for file in visible_files(REFS, manager)}
 

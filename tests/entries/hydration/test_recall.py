@@ -229,6 +229,7 @@ def test_what_is_shown_counts_as_read(tmp_path: Path) -> None:
 _opened: list[str] = []
 
 
+@pytest.mark.directory("only files are opened")
 def test_records_that_cannot_fit_are_not_read(tmp_path: Path) -> None:
     """Of fifty answers a turn shows a few; the index knows the keys and texts of the others, which are only counted."""
     with entries_in(tmp_path, now=Clock()) as entries:
