@@ -17,6 +17,7 @@ from memfiles.inspector.guard import FORM_MAX
 from memfiles.inspector.server import bind
 from memfiles.inspector.view import LARGE_MAX, Shelf
 from tests.inspector.inspecting import OwnProcess, filled, serving
+from tests.support.records import records_in
 
 
 class Asker:
@@ -206,11 +207,11 @@ def test_read_only_refuses_every_action(tmp_path: Path) -> None:
 
     with serving(filled(tmp_path), "--read-only") as served:
         asker = Asker(served)
-        before = {path.name: path.read_bytes() for path in (tmp_path / ".memory").glob("*.json")}
+        before = records_in(tmp_path / ".memory")
         actions = [path.replace("{uid}", "playbook") for method, path, _ in PAGES if method == "POST"]
         answers = [asker.answer(path, {"csrf": "unknown", "text": "x"}) for path in actions]
 
     assert "csrf" not in asker.page
     assert len(actions) > 10
     assert {(403, "nothing was changed: the inspector was started with --read-only\n")} == set(answers)
-    assert before == {path.name: path.read_bytes() for path in (tmp_path / ".memory").glob("*.json")}
+    assert before == records_in(tmp_path / ".memory")

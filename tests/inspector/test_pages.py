@@ -28,6 +28,8 @@ from tests.inspector.inspecting import (
     saved_by,
     seen_by,
 )
+from tests.support.records import files_under
+from tests.support.saved import files_holding
 from tests.support.workflows import write_workflow
 
 pytestmark = pytest.mark.slow
@@ -114,7 +116,7 @@ def test_a_text_is_redacted_for_good(visit: Visit) -> None:
     page.get_by_label("Type customer-notes to confirm").fill("customer-notes")
     visit.press("Redact")
     visit.said("Removed from the content and the history")
-    assert "Ada is on" not in (_workflow(visit).parent / ".memory" / "customer-notes-7f3a.json").read_text()
+    assert b"Ada is on" not in files_under(_workflow(visit).parent / ".memory")["customer-notes-7f3a.json"]
     visit.complains(400)
 
 
@@ -255,10 +257,7 @@ def test_entries_are_forgotten_after_a_count_and_a_typed_word(visit: Visit) -> N
     visit.said("Forgotten for good: 2")
     visit.sees("asked to", OPERATOR)
     assert {"contact", "typed", "hours"} <= set(seen_by(_workflow(visit), "ada"))
-    held = [
-        path for path in (_workflow(visit).parent / ".memory").rglob("*.json") if b"pays yearly" in path.read_bytes()
-    ]
-    assert [] == held
+    assert [] == files_holding(_workflow(visit).parent / ".memory", "pays yearly")
     visit.complains(400, 400)
 
 
@@ -456,6 +455,7 @@ def test_a_change_elsewhere_shows_at_once(visit: Visit) -> None:
     expect(page.locator(".entries li").first).to_contain_text("Just said")
 
 
+@pytest.mark.directory("only files can be changed by hand")
 def test_a_change_by_hand_shows_at_once(visit: Visit) -> None:
     """Made in an editor, in the file of the record."""
     page = visit.go("/files/playbook")

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.inspector.inspecting import OPERATOR, Visit, seen_by
+from tests.support.saved import files_holding
 
 pytestmark = pytest.mark.slow
 
@@ -63,5 +64,4 @@ def test_a_new_operator_s_first_day(visit: Visit) -> None:
     assert "Ada is on the Team plan since November." == seen_by(visit.served.workflow, "ada")["plan"]
     assert "plan" not in seen_by(visit.served.workflow, "bob")
     memory = visit.served.workflow.parent / ".memory"
-    held = [path for path in memory.rglob("*") if path.is_file() and b"Bob is on the Free plan" in path.read_bytes()]
-    assert [] == held
+    assert [] == files_holding(memory, "Bob is on the Free plan")

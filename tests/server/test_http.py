@@ -25,6 +25,7 @@ from memfiles.errors import InvalidArgument
 from memfiles.server.http import REQUEST_SECONDS, WAITING_MAX, bind, check_token, new_token
 from tests.cli.command_line import run
 from tests.server.mcp_clients import ERAS, NOTES, changed_by_hand, command, environment, in_loop, listening, text_of
+from tests.support.records import files_under
 
 TOKEN = "a-token-for-the-tests"
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -91,6 +92,7 @@ async def over_http(serving: Serving) -> AsyncIterator[Any]:
         yield streams
 
 
+@pytest.mark.directory("it changes a file by hand")
 @pytest.mark.parametrize("era", ERAS)
 def test_a_client_of_the_official_sdk(serving: Serving, era: str) -> None:
     """With the token it lists, calls and reads, and hears of a change by hand."""
@@ -206,7 +208,7 @@ def test_200_calls_at_once_lose_nothing(tmp_path: Path, era: str) -> None:
 
     in_loop(called)
     assert (0, "") == serving.end()
-    content = json.loads((tmp_path / ".memory" / "notes-1.json").read_text())["content"]
+    content = json.loads(files_under(tmp_path / ".memory")["notes-1.json"])["content"]
     assert sorted(
         ["# Notes", *(f"- {number}" for number in range(100)), *(f"- {number}" for number in range(100))]
     ) == sorted(content.splitlines())
@@ -232,7 +234,7 @@ def test_what_was_promised_is_kept_at_the_end(tmp_path: Path) -> None:
     assert 400 == server.ask(ALLOWED, body={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
 
     assert (0, "") == server.end()
-    assert [] == list((tmp_path / ".memory" / ".journal").iterdir())
+    assert [] == [path for path in files_under(tmp_path / ".memory") if path.startswith(".journal/")]
 
 
 @pytest.mark.slow

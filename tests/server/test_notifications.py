@@ -50,12 +50,20 @@ def _by_tool(offer: Offer, _: object = None) -> None:
     offer.session.call("append_memory", {"file": "notes", "content": "- tool\n"})
 
 
+def _folder(offer: Offer) -> Path:
+    assert offer.memory.workflow.path is not None
+    return offer.memory.workflow.path.parent
+
+
+BY_HAND = pytest.mark.directory("only files can be changed by hand")
+
+
 def _by_hand(offer: Offer, _: object = None) -> None:
     changed_by_hand(offer.memory.manager.directory / "notes-1.json", added="- hand\n")
 
 
 def _by_another_process(offer: Offer, _: object = None) -> None:
-    folder = offer.memory.manager.directory.parent
+    folder = _folder(offer)
     program = [
         sys.executable,
         "-m",
@@ -78,7 +86,7 @@ def _by_redaction(offer: Offer, _: object = None) -> None:
 
 
 def _on_another_machine(offer: Offer, mirror: MemoryMirror) -> None:
-    folder = offer.memory.manager.directory.parent / "other"
+    folder = _folder(offer) / "other"
     folder.mkdir()
     assert offer.memory.sync.flush(20)
     with memfiles.open(workflow_in(folder), mirror=mirror) as other:
@@ -88,7 +96,15 @@ def _on_another_machine(offer: Offer, mirror: MemoryMirror) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [_by_tool, _by_hand, _by_another_process, _by_undo, _by_redaction, _on_another_machine]
+    "change",
+    [
+        _by_tool,
+        pytest.param(_by_hand, marks=BY_HAND),
+        _by_another_process,
+        _by_undo,
+        _by_redaction,
+        _on_another_machine,
+    ],
 )
 @pytest.mark.parametrize("era", ERAS)
 def test_news_of_a_memory_file(
@@ -133,6 +149,7 @@ def test_a_uri_may_be_spelled_otherwise(offer: Offer, era: str, uri: str) -> Non
     assert {ResourceUpdated(uri), ResourceUpdated("memory://files/%6eotes"), ResourcesListChanged()} == in_loop(heard)
 
 
+@BY_HAND
 @pytest.mark.parametrize("era", ERAS)
 def test_news_of_an_entry(offer: Offer, era: str) -> None:
     """Saved, changed by hand or forgotten: those who subscribed are told, and that the list may be another."""
@@ -238,7 +255,7 @@ def test_an_entry_that_is_deleted_and_restored(offer: Offer, era: str) -> None:
 @pytest.mark.parametrize("era", ERAS)
 def test_a_file_that_another_deploy_hides(offer: Offer, era: str) -> None:
     """Tools and resources are others then; what happens in the file is no news any more."""
-    folder = offer.memory.manager.directory.parent
+    folder = _folder(offer)
     hidden = WORKFLOW.replace("How to work.", "How to work., level: CONFIDENTIAL")
 
     async def heard() -> list[ServerEvent]:

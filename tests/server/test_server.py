@@ -221,6 +221,7 @@ def _waits_for_a_record() -> bool:
     return any(line.filename.endswith("storage/locks.py") for frame in others for line in extract_stack(frame))
 
 
+@pytest.mark.directory("it holds the lock of a file")
 @pytest.mark.parametrize("era", ERAS)
 def test_a_cancelled_call_leaves_the_record_whole(offer: Offer, era: str) -> None:
     """What was cancelled while it waited for the record is made as a whole or not at all, and the client served on."""

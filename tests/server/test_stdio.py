@@ -37,6 +37,7 @@ from tests.server.mcp_clients import (
     over_stdio,
     text_of,
 )
+from tests.support.records import files_under
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 PING = '{"jsonrpc":"2.0","id":9,"method":"ping"}'
@@ -87,8 +88,9 @@ class Talk:
     @property
     def lines(self) -> list[str]:
         """What is on the disk; the journal is empty."""
-        assert [] == list((self.folder / ".memory" / ".journal").iterdir())
-        content: str = json.loads((self.folder / ".memory" / "notes-1.json").read_text())["content"]
+        kept = files_under(self.folder / ".memory")
+        assert [] == [path for path in kept if path.startswith(".journal/")]
+        content: str = json.loads(kept["notes-1.json"])["content"]
         return content.splitlines()
 
 
@@ -100,6 +102,7 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talk]:
     assert (0, "", "") == talk.end()
 
 
+@pytest.mark.directory("it changes a file by hand")
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 def test_a_client_of_the_official_sdk(tmp_path: Path, era: str) -> None:
@@ -136,7 +139,7 @@ def test_200_calls_at_once_lose_nothing(tmp_path: Path) -> None:
         return errors
 
     errors = in_loop(called)
-    content: str = json.loads((tmp_path / ".memory" / "notes-1.json").read_text())["content"]
+    content: str = json.loads(files_under(tmp_path / ".memory")["notes-1.json"])["content"]
     assert [False] * 200 == errors
     assert sorted(["# Notes", *(f"- {number}" for number in range(200))]) == sorted(content.splitlines())
 

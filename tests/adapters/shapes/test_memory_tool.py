@@ -15,6 +15,7 @@ from memfiles.adapters.shapes.memory_tool import lines_with, listing, name_of, n
 from memfiles.errors import InvalidArgument
 from memfiles.tools.session import Session
 from tests.adapters.memory_desk import calls, said_by
+from tests.support.records import files_under
 
 SCRIPT: list[dict[str, Any]] = [
     {"command": "view", "path": "/memories/plan.md"},
@@ -196,11 +197,12 @@ def test_a_range_is_understood_as_models_write_it(files_alone: Session, view_ran
     assert "     1\tBe kind." in shown
 
 
-def test_a_refusal_is_in_the_audit_log(files_alone: Session) -> None:
+def test_a_refusal_is_in_the_audit_log(files_alone: Session, tmp_path: Path) -> None:
     """Like that of every other surface, once."""
     calls(files_alone, {"command": "delete", "path": "/memories/playbook"})
-    lines = "".join(path.read_text() for path in (files_alone.manager.directory / "audit").iterdir()).splitlines()
-    told = [json.loads(line) for line in lines if "refused" in line]
+    kept = files_under(tmp_path).items()
+    lines = b"".join(body for path, body in kept if "/audit/" in path).splitlines()
+    told = [json.loads(line) for line in lines if b"refused" in line]
 
     assert [("memory", "read_only", "support")] == [(line["op"], line["code"], line["agent"]) for line in told]
 
