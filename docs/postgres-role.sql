@@ -5,7 +5,7 @@
 GRANT USAGE ON SCHEMA memfiles TO memfiles_app;
 GRANT SELECT ON memfiles.store, memfiles.members TO memfiles_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON memfiles.records TO memfiles_app;
-GRANT SELECT, INSERT ON memfiles.commits TO memfiles_app;
+GRANT SELECT, INSERT, DELETE ON memfiles.commits TO memfiles_app;
 GRANT SELECT, INSERT, DELETE ON memfiles.quarantine TO memfiles_app;
 -- the audit: what names a forgotten user is blanked, and months that are too old are dropped
 GRANT SELECT, INSERT, UPDATE, DELETE ON memfiles.audit TO memfiles_app;

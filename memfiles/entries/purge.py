@@ -34,6 +34,7 @@ from memfiles.records.marks import EntryRecord, Mark, erased
 from memfiles.records.record import Stamp
 from memfiles.storage.audit_reader import drop_months
 from memfiles.storage.events import Progress
+from memfiles.storage.record_store import RemoteStore
 from memfiles.storage.store import kept_with
 
 _AT_ONCE = 1000
@@ -83,6 +84,7 @@ class Purger(Struct):
             erased_now = self._erase(due, now)
             self._finish(erased_now, due)
             self._drop_audit()
+            self._tidy_store()
             is_all = len(due) < _PORTION
             self.looks_at = self._next_time(now, has_erased=bool(erased_now)) if is_all else now
 
@@ -105,6 +107,7 @@ class Purger(Struct):
             if not portion:  # others were faster, or put them back
                 break
         self._finish(done, noted)
+        self._tidy_store()
         count = sum(entry.retired is None for entry, _ in done)
         return Purged(count, len(done) - count, self._drop_audit())
 
@@ -150,6 +153,11 @@ class Purger(Struct):
         yield
         self.thin_out(caller)
         self.sweep()
+
+    def _tidy_store(self) -> None:
+        """Let a store that keeps notes of what was changed remove old ones."""
+        if isinstance(self.db.store, RemoteStore):
+            self.db.store.checkpoint()
 
     @contextmanager
     def _logging(self) -> Iterator[None]:

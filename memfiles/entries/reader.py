@@ -393,16 +393,16 @@ def erased_among(db: EntryDatabase, places: Iterable[Partition], key: str) -> En
     return decisions.was_erased(key, max(erased)) if erased else None
 
 
-def entry_at(repository: EntryRepository, path: str) -> Entry | None:
+def entry_at(repository: EntryRepository, path: str, among: Records | None = None) -> Entry | None:
     """The entry at ``path``, hidden or not; None for a mark or no record."""
-    record = repository.look(path).record
+    record = repository.look(path, among).record
     return record if isinstance(record, Entry) else None
 
 
-def shown_at(repository: EntryRepository, path: str) -> Entry | None:
+def shown_at(repository: EntryRepository, path: str, among: Records | None = None) -> Entry | None:
     """As ``entry_at``, to show among others: None also if this one may not be read at the moment."""
     try:
-        return entry_at(repository, path)
+        return entry_at(repository, path, among)
     except StorageFailed as error:
         if not is_forbidden(error):
             raise

@@ -21,7 +21,7 @@ from memfiles.errors import (
 )
 from memfiles.storage.postgres.connections import failure, located
 from memfiles.storage.postgres.migrations import VERSION, migrate
-from memfiles.storage.postgres.store import PostgresStore
+from memfiles.storage.postgres.store import KEPT_SECONDS, PostgresStore
 from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
 from mirrors.testing.stores.place import append, body_of, lines, next_version, put, read, remove
@@ -201,6 +201,29 @@ def test_a_commit_that_ends_late_is_in_the_feed(
         told.append(store.changes(told[-1].until))
 
     assert [["after.json"], ["late.json"], []] == [[*each.records] for each in told]
+
+
+def test_old_notes_of_commits_are_removed(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
+    """What is told from a point before them is everything; what comes after a later point is told as ever."""
+    store = open_store(workspace := server.workspace())
+    before = store.changes().until
+    for number in range(3):
+        put(store, {f"a{number}.json": "1"})
+    with server.admin() as admin:
+        age = "UPDATE memfiles.commits SET at = at - make_interval(secs => %s) WHERE workspace = %s"
+        admin.execute(age, (KEPT_SECONDS, workspace))
+        point = store.changes().until
+        put(store, {"new.json": "1"})
+        store.checkpoint()
+        store.checkpoint()
+        left = admin.execute("SELECT paths FROM memfiles.commits WHERE workspace = %s ORDER BY at", (workspace,))
+        kept = [paths for (paths,) in left.fetchall()]
+
+    every = {"a0.json", "a1.json", "a2.json", "new.json"}
+    assert [["new.json"], []] == kept
+    assert (True, every) == (store.wait(before, seconds=0.0), store.changes(before).records.keys())
+    assert ({""}, {"new.json"}) == ({*store.changes(before).complete}, store.changes(point).records.keys())
+    assert (frozenset(), False) == (store.changes(point).complete, store.wait(store.changes().until, seconds=0.0))
 
 
 def test_decisions_on_several_records_wait_for_each_other(

@@ -382,6 +382,24 @@ def test_a_store_needs_the_name_of_a_workspace() -> None:
     assert "postgresql://host/db?workspace=y" == given.place
 
 
+@pytest.mark.slow
+def test_a_purge_removes_old_notes_of_commits(server: PostgresServer, tmp_path: Path) -> None:
+    """The store needs them for a day; the search that comes next finds everything all the same."""
+    place = f"store: {json.dumps(server.url(workspace := server.workspace()))}"
+    path = write_workflow(tmp_path, TEXT.format(place=place, mirror=""))
+    with memfiles.open(path, watch=False) as memory, server.admin() as admin:
+        session = memory.session("desk")
+        memory.entries.save(session, "tea", "green")
+        count = "SELECT count(*) FROM memfiles.commits WHERE workspace = %s AND paths <> '{}'"
+        before = admin.execute(count, (workspace,)).fetchone()
+        admin.execute("UPDATE memfiles.commits SET at = at - interval '2 days' WHERE workspace = %s", (workspace,))
+        memory.purge()
+        after = admin.execute(count, (workspace,)).fetchone()
+        found = [match.found.key for match in memory.entries.search(session, "green").matches]
+
+    assert ((2,), (0,), ["tea"]) == (before, after, found)
+
+
 def test_nothing_of_psycopg_is_loaded_without_a_store(tmp_path: Path) -> None:
     """A memory in a directory is opened, used, searched and closed without it."""
     path = write_workflow(

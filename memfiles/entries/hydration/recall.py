@@ -42,6 +42,7 @@ _SHORTEST = 16  # characters of an excerpt
 _LEAST_BYTES = LEAST_BLOCK_BYTES - len("kL") + len(", scope run\n")  # of an entry in the block, besides what follows
 _AUTHOR_BYTES = len(', saved by ""')
 _CUT_BYTES = len(", an excerpt of 1 bytes")
+_AT_ONCE = 256
 _DROPPED_BYTES = len("\r\n|")  # a line end at the end of a text, and the first bar, which ``LEAST_BLOCK_BYTES`` has
 Role = Literal["pinned", "included", "answer", "neighbour"]
 
@@ -336,13 +337,26 @@ def _offered(
         for held in (True, False)
     )
 
+    among = db.store.view(paths.values())
+
     def offered() -> Iterator[Offer]:
-        for offer in offers:
-            paths[offer.uid] = offer.path
-            yield offer
+        nonlocal among
+        while some := list(_batch(offers, block.left_bytes)):
+            paths.update((offer.uid, offer.path) for offer in some)
+            among = db.store.view([offer.path for offer in some if offer.block_bytes <= block.left_bytes])
+            yield from some
 
     def text(uid: str) -> Entry | None:
-        entry = shown_at(db.repository, paths[uid]) if uid in paths else None
+        entry = shown_at(db.repository, paths[uid], among) if uid in paths else None
         return entry if entry is not None and entry.retired is None else None
 
     return offered(), text
+
+
+def _batch(offers: Iterator[Offer], room: int) -> Iterator[Offer]:
+    """The next offers, up to those that fill the room: a store over a network is asked for all of them at once."""
+    for offer in islice(offers, _AT_ONCE):
+        yield offer
+        room -= offer.block_bytes if offer.block_bytes <= room else 0
+        if room < LEAST_BLOCK_BYTES:
+            return

@@ -6,7 +6,8 @@ is there, writes, and notes the commit under its random id. It needs no state of
 give each call another one. Rows of a workspace are seen by the roles in ``members`` alone, whatever a client sets.
 
 ``commits`` is the feed, and how a lost answer is found out. ``xact`` is the transaction's id: what a snapshot has not
-seen was committed after it, however late, while a serial number would be passed by those that commit late.
+seen was committed after it, however late, while a serial number would be passed by those that commit late. Rows of a
+day ago are removed; one without paths stands for them, with the last of their ids: a point before it is too old.
 """
 
 from __future__ import annotations
@@ -167,7 +168,98 @@ CREATE POLICY own ON {s}.mirror_note
     USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
 """
 
-MIGRATIONS = (sql.SQL(_FIRST), sql.SQL(_SECOND))
+_THIRD = """
+CREATE OR REPLACE FUNCTION {s}.change(
+    of_workspace text, commit_id bigint, is_again boolean, is_durable boolean, wait_ms integer, locks bigint[],
+    seen_paths text[], seen_versions bigint[], aside_paths text[], reasons text[],
+    new_paths text[], replaced bigint[], bodies bytea[]
+) RETURNS text[] LANGUAGE plpgsql AS $change$
+DECLARE
+    each record;
+    changed text[] := ARRAY[]::text[];
+    written bigint;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'memfiles needs the isolation level "read committed"' USING ERRCODE = 'MF002';
+    END IF;
+    PERFORM set_config('lock_timeout', wait_ms::text, true);
+    IF NOT is_durable THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    -- several records: the first lock is that of the workspace, held alone or, with locks of records, together
+    IF cardinality(locks) = 1 THEN
+        PERFORM pg_advisory_xact_lock(locks[1]);
+    ELSIF cardinality(locks) > 1 THEN
+        PERFORM pg_advisory_xact_lock_shared(locks[1]);
+        PERFORM pg_advisory_xact_lock(key) FROM unnest(locks[2:]) AS key;
+    END IF;
+    IF is_again THEN  -- was it done, and the answer lost?
+        SELECT c.paths INTO each FROM {s}.commits c WHERE c.workspace = of_workspace AND c.id = commit_id;
+        IF FOUND THEN
+            RETURN each.paths;
+        END IF;
+    END IF;
+    IF cardinality(seen_paths) > 0 AND EXISTS (
+        SELECT FROM unnest(seen_paths, seen_versions) AS seen(path, version)
+        LEFT JOIN {s}.records r ON r.workspace = of_workspace AND r.path = seen.path
+        WHERE r.version IS DISTINCT FROM seen.version
+    ) THEN
+        RAISE EXCEPTION 'a record was changed meanwhile' USING ERRCODE = 'MF001';
+    END IF;
+    IF cardinality(aside_paths) > 0 THEN
+        INSERT INTO {s}.quarantine (workspace, path, reason, data)
+            SELECT of_workspace, r.path, a.reason, r.data FROM unnest(aside_paths, reasons) AS a(path, reason)
+            JOIN {s}.records r ON r.workspace = of_workspace AND r.path = a.path;
+    END IF;
+    IF cardinality(new_paths) <= 8 THEN
+        FOR each IN SELECT * FROM unnest(new_paths, replaced, bodies) AS w(path, version, body) LOOP
+            IF each.body IS NULL THEN  -- removed, if it is at this version
+                DELETE FROM {s}.records r
+                    WHERE r.workspace = of_workspace AND r.path = each.path AND r.version = each.version;
+                CONTINUE WHEN NOT FOUND;
+            ELSIF each.version IS NULL THEN
+                INSERT INTO {s}.records (workspace, path, version, data)
+                    VALUES (of_workspace, each.path, commit_id, each.body) ON CONFLICT DO NOTHING;
+            ELSE
+                UPDATE {s}.records r SET version = commit_id, data = each.body
+                    WHERE r.workspace = of_workspace AND r.path = each.path AND r.version = each.version;
+            END IF;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION 'a record was changed meanwhile' USING ERRCODE = 'MF001';
+            END IF;
+            changed := array_append(changed, each.path);
+        END LOOP;
+    ELSE  -- a statement for each record would take three times as long
+        WITH w AS MATERIALIZED (SELECT * FROM unnest(new_paths, replaced, bodies) AS w(path, version, body)),
+        removed AS (
+            DELETE FROM {s}.records r USING w
+            WHERE w.body IS NULL AND r.workspace = of_workspace AND r.path = w.path AND r.version = w.version
+            RETURNING r.path
+        ), made AS (
+            INSERT INTO {s}.records AS r (workspace, path, version, data)
+                SELECT of_workspace, w.path, commit_id, w.body FROM w WHERE w.body IS NOT NULL AND w.version IS NULL
+            ON CONFLICT DO NOTHING RETURNING r.path
+        ), updated AS (
+            UPDATE {s}.records r SET version = commit_id, data = w.body FROM w
+            WHERE w.body IS NOT NULL AND r.workspace = of_workspace AND r.path = w.path AND r.version = w.version
+            RETURNING r.path
+        )
+        SELECT array(SELECT path FROM removed UNION ALL SELECT path FROM made UNION ALL SELECT path FROM updated),
+            (SELECT count(*) FROM made) + (SELECT count(*) FROM updated)
+            INTO changed, written;
+        IF written <> (SELECT count(body) FROM unnest(bodies) AS body) THEN
+            RAISE EXCEPTION 'a record was changed meanwhile' USING ERRCODE = 'MF001';
+        END IF;
+    END IF;
+    IF cardinality(changed) > 0 THEN
+        INSERT INTO {s}.commits (workspace, id, paths) VALUES (of_workspace, commit_id, changed);
+    END IF;
+    RETURN changed;
+END
+$change$;
+"""
+
+MIGRATIONS = (sql.SQL(_FIRST), sql.SQL(_SECOND), sql.SQL(_THIRD))
 """The migration at place n makes version n + 1 of version n. What was released is never changed."""
 
 VERSION = len(MIGRATIONS)

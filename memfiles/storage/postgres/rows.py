@@ -43,12 +43,21 @@ STATEMENTS: dict[str, LiteralString] = {
     " WHERE c.workspace = %(workspace)s AND c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
     " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))"
     " SELECT pg_current_snapshot()::text,"
-    " pg_snapshot_xmax(%(point)s::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot()),"
+    " pg_snapshot_xmax(%(point)s::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot()) AND NOT EXISTS ("
+    " SELECT FROM {s}.commits p WHERE p.workspace = %(workspace)s AND p.paths = '{{}}'"
+    " AND p.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)),"
     " c.path, r.version, octet_length(r.data) FROM (SELECT) one LEFT JOIN changed c ON true"
     " LEFT JOIN {s}.records r ON r.workspace = %(workspace)s AND r.path = c.path",
     "is_behind": "SELECT EXISTS (SELECT FROM {s}.commits c WHERE c.workspace = %(workspace)s"
     " AND c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
-    " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))",
+    " AND (c.paths = '{{}}' OR NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot)))",
+    # a row without paths is left in the place of what is removed, so that a point from before is known to be too old
+    "prune": "WITH old AS (DELETE FROM {s}.commits c WHERE c.workspace = %(workspace)s"
+    " AND c.xact < pg_snapshot_xmin(pg_current_snapshot()) AND c.xact IN (SELECT o.xact FROM {s}.commits o"
+    " WHERE o.workspace = %(workspace)s AND o.at < now() - make_interval(secs => %(age)s)"
+    " ORDER BY o.xact LIMIT %(limit)s) RETURNING c.xact)"
+    " INSERT INTO {s}.commits (workspace, xact, id, paths) SELECT %(workspace)s, xact, -1, '{{}}' FROM old"
+    " ORDER BY xact DESC LIMIT 1 RETURNING 1",
     "membership": "SELECT EXISTS (SELECT FROM {s}.members WHERE role = current_user AND workspace = %(workspace)s),"
     " has_table_privilege('{s}.members', 'INSERT'), current_user, (SELECT id FROM {s}.store)",
     "join": "INSERT INTO {s}.members (role, workspace) VALUES (current_user, %(workspace)s) ON CONFLICT DO NOTHING",

@@ -47,6 +47,10 @@ _STRIPES = 256
 _LOCKS_MAX = 100  # above, one lock for the workspace: a server has room for some thousands
 _TOGETHER_MAX = 256 * 2**20  # a value, and so an array of bodies, is at most 1 GB
 _SCRUB_POLL_SECONDS = 0.05
+KEPT_SECONDS = 86_400.0
+"""How long the feed goes back, and a commit whose answer was lost can be found out."""
+
+_PRUNED_AT_ONCE = 10_000
 _LEAST_SERVER = 140_000
 ERASED_FROM = ("records", "quarantine")
 _POINT = re.compile(r"([0-9a-f-]{36})/((\d{1,18}):(\d{1,18}):((?:\d{1,18}(?:,\d{1,18})*)?))")
@@ -129,7 +133,8 @@ class PostgresStore:
         return sorted(path for (path,) in rows)
 
     def checkpoint(self) -> None:
-        """See ``RecordStore``: the server does that by itself."""
+        """See ``RecordStore``: notes of commits are removed that are so old that nobody asks for them any more."""
+        self.rows.ask("prune", age=KEPT_SECONDS, limit=_PRUNED_AT_ONCE, what="old notes of commits cannot be removed")
 
     def change(
         self, paths: Iterable[str], decide: Decide[T], *, hook: CommitHook | None = None
@@ -160,7 +165,7 @@ class PostgresStore:
         point = self._snapshot(since)
         rows = self._rows.ask("every" if point is None else "changed", point=point, what="the records cannot be listed")
         until, is_of_here = rows[0][:2]
-        if not is_of_here:  # the database was put back to an earlier time
+        if not is_of_here:  # the database was put back to an earlier time, or the point is older than what is kept
             return self.changes()
         found = [row[2:] for row in rows if row[2] is not None]
         records = {path: Signature(version, size, 0) if version is not None else None for path, version, size in found}

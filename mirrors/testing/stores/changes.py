@@ -215,6 +215,37 @@ def a_change_in_the_middle_of_a_decision_is_not_lost(place: StorePlace) -> None:
         expect(True, len(calls) == 1 or found[1] == "theirs", "a decision is made again only if it has to be")
 
 
+def many_records_change_on_what_was_seen(place: StorePlace) -> None:
+    """Others change one and make another in the middle of the decision: they wait for it, or all is decided again."""
+    old, new = [f"a{number}.json" for number in range(20)], [f"b{number}.json" for number in range(20)]
+    begun: list[bool] = []
+    with place.open() as store, place.open() as other:
+        put(store, dict.fromkeys(old, "first\n"))
+        others = [threading.Thread(target=append, args=(other, [each], "theirs")) for each in (old[7], new[7])]
+
+        def decide(records: Records) -> tuple[None, ChangeSet]:
+            texts = {path: f"{read(records, path) or ''}ours\n" for path in (*old, *new)}
+            for each in others if not begun else ():
+                each.start()
+                each.join(_BLINK_SECONDS)
+            begun.append(True)
+            return None, ChangeSet([next_version(records, *each) for each in texts.items()])
+
+        store.change([*old, *new], decide)
+        for each in others:
+            each.join(PATIENCE_SECONDS)
+        found = {path: sorted(lines(store, path)) for path in (*old, *new)}
+        expected = dict.fromkeys(old, ["first", "ours"]) | dict.fromkeys(new, ["ours"])
+        expected |= {old[7]: ["first", "ours", "theirs"], new[7]: ["ours", "theirs"]}
+        expect(expected, found, "every line is there, once")
+        append(other, [old[3]], "later")
+        seen = {path: store.signature(path) for path in old}
+        append(other, [old[3]], "after it was seen")
+        named = {path: at for path, at in seen.items() if at is not None}
+        store.change(old, lambda _: (None, ChangeSet(removed=named)))
+        expect([old[3]], [path for path in old if store.signature(path)], "only what was seen is removed")
+
+
 def a_hook_hears_of_a_change_before_and_after(place: StorePlace) -> None:
     """Before: nothing is changed yet; after: it is. A change that writes nothing is none."""
     heard: list[tuple[str, object, str | None]] = []
