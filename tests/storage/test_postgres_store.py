@@ -221,8 +221,8 @@ def test_old_notes_of_commits_are_removed(server: PostgresServer, open_store: Ca
 
     every = {"a0.json", "a1.json", "a2.json", "new.json"}
     assert [["new.json"], []] == kept
-    assert (True, every) == (store.wait(before, seconds=0.0), store.changes(before).records.keys())
-    assert ({""}, {"new.json"}) == ({*store.changes(before).complete}, store.changes(point).records.keys())
+    assert (True, every) == (store.wait(before, seconds=0.0), {*store.changes(before).records})
+    assert ({""}, {"new.json"}) == ({*store.changes(before).complete}, {*store.changes(point).records})
     assert (frozenset(), False) == (store.changes(point).complete, store.wait(store.changes().until, seconds=0.0))
 
 

@@ -18,6 +18,7 @@ from memfiles.records.record import Actor
 from memfiles.storage.events import RecordChanged
 from memfiles.storage.home import MemoryHome, home_of
 from memfiles.storage.migration import migrate
+from memfiles.storage.postgres.migrations import VERSION
 from memfiles.sync.status import kept_conflicts, status_on_disk
 from memfiles.tools.session import Session
 from tests.cli.command_line import Ran, run
@@ -150,7 +151,7 @@ def test_every_command(declare: Declare, tmp_path: Path) -> None:
     is_store = status["directory"] is None
     assert is_store == (not (path.parent / ".memory").exists())
     if is_store:
-        assert (2, True) == (status["store"]["schema_version"], status["store"]["may_erase"])
+        assert (VERSION, True) == (status["store"]["schema_version"], status["store"]["may_erase"])
 
 
 def test_sessions_of_several_memories(opened: Callable[..., memfiles.Memory]) -> None:
