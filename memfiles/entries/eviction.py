@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from sys import maxsize
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -77,6 +78,11 @@ class EvictionPolicy:
         self._db = db
         self._limits = {scope: limit for scope, limit in db.rules.budget.limits.items() if limit != Limit()}
         self._near = {scope: limit.times(_NEAR) for scope, limit in self._limits.items()}
+        near = self._near.values()
+        self._room = Tally(
+            min([it.max_entries for it in near if it.max_entries is not None], default=maxsize),
+            min([it.max_bytes for it in near if it.max_bytes is not None], default=maxsize),
+        )
         numbers = [limit.max_entries for limit in self._limits.values() if limit.max_entries is not None]
         self._few = min(numbers, default=_MANY)
         self._unseen = 0  # saves since the changes of other processes were looked at
@@ -111,8 +117,8 @@ class EvictionPolicy:
     def _has_room(self, counted: Totals, growth: Sequence[tuple[Entry, int]]) -> bool:
         """Whether all entries of a partition together are far below every budget, also with those that come."""
         sizes = [entry.size_bytes for entry, sign in growth if sign > 0]
-        most = Tally(counted.count + len(sizes), counted.size + sum(sizes))
-        return all(limit.excess(most).is_met for limit in self._near.values())
+        entries, size = counted.count + len(sizes), counted.size + sum(sizes)
+        return entries <= self._room.entries and size <= self._room.size_bytes
 
     def _measured(
         self, partition: Partition, counted: Totals, growth: Sequence[tuple[Entry, int]], saved: Mapping[str, Entry]

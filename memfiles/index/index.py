@@ -22,7 +22,7 @@ from memfiles.index.catch_up import IndexReplaced, Maintenance, Trust
 from memfiles.index.database import IndexUnusable, create_tables, failures, index_database
 from memfiles.index.pending_writes import MAX_FACTOR, PendingWrites
 from memfiles.index.record_source import RecordSource, Source, StoreSource, large_folders
-from memfiles.index.rows import PartitionKey, Row, Totals, load_sums, row_of, totals_of
+from memfiles.index.rows import PartitionKey, Row, Totals, counted_row, load_sums, row_of, totals_of
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
@@ -76,7 +76,7 @@ class Index:
         ``before`` are the earlier versions of these records, so that the totals are right at once.
         """
         rows = [row_of(record, signature) for record, signature in written]
-        if self._pending.put(rows, token, before=[row_of(record, None) for record in before]):
+        if self._pending.put(rows, token, before=[counted_row(record) for record in before]):
             self._writer.begin()
             if self._pending.rows.exceed(MAX_FACTOR):
                 self._writer.wait()

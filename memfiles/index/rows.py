@@ -106,6 +106,16 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
     return Row._make((*_described(record), *state, *content, *named))
 
 
+def counted_row(record: EntryRecord) -> Row:
+    """As much of the row of a record as is needed to take it out of the totals."""
+    place = record.path, record.folder, record.level
+    if not isinstance(record, Entry):
+        return Row(*place)
+    state: EntryState = record.retired.state if record.retired else "live"
+    category, kind, size = record.category, record.kind, record.size_bytes
+    return Row(*place, record.run, category=category, kind=kind, size=size, state=state)
+
+
 DECLARED = """
     path TEXT UNIQUE, key TEXT, tags TEXT, links TEXT, category TEXT, kind TEXT, pinned INT, kept INT, importance REAL,
     confidence REAL, size INT, successes INT, failures INT, created_at TEXT, updated_at TEXT, expires_at TEXT,
@@ -234,15 +244,16 @@ def add_row(sums: Sums, row: Row | None, *, times: int = 1) -> None:
 
 def totals_of(sums: Iterable[tuple[CountKey, Sum]]) -> Totals:
     """The totals of one partition; a key may occur several times."""
-    live, by_sort, retired = NOTHING, dict[tuple[str, str], Sum](), dict[str, int]()
-    for key, found in sums:
-        if key.state != "live":
-            retired[key.category] = retired.get(key.category, 0) + found.number
-            continue
-        live = live.plus(found)
-        sort = key.kind, key.category
-        by_sort[sort] = by_sort.get(sort, NOTHING).plus(found)
-    return Totals(live.number, live.size, {sort: found for sort, found in by_sort.items() if found.number}, retired)
+    by_sort, retired = dict[tuple[str, str], Sum](), dict[str, int]()
+    for (state, category, kind), found in sums:
+        if state != "live":
+            retired[category] = retired.get(category, 0) + found.number
+        elif (known := by_sort.get((kind, category))) is not None:
+            by_sort[kind, category] = known.plus(found)
+        else:
+            by_sort[kind, category] = found
+    number, size = (sum([each[at] for each in by_sort.values()]) for at in (0, 1))
+    return Totals(number, size, {sort: found for sort, found in by_sort.items() if found.number}, retired)
 
 
 def load_sums(connection: sqlite3.Connection, partition: PartitionKey) -> Sums:

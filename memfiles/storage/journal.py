@@ -121,12 +121,15 @@ class JournalFile:
         return positions
 
     def grow(self) -> bool:
-        """Double the capacity, up to ``CAPACITY``; False if it is that large, or if the disk is or was full.
+        """Double the capacity, up to ``CAPACITY``; False if it is that large, or if the disk is or was nearly full.
 
         False as well once a frame goes beyond it: zeros written there would destroy the frame.
         """
         can_grow = self.capacity >= BEGINNING and self.high_water <= self.capacity
         added = min(self.capacity, CAPACITY - self.capacity) if can_grow else 0
+        disk = os.fstatvfs(self._descriptor)
+        if disk.f_bavail * disk.f_frsize < 2 * added:  # at least half of the room is left to others
+            return False
         try:
             self._blocks.write([bytes(added)], offset=self.capacity)  # flushed with the next frame
         except OSError as error:
