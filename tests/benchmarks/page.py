@@ -55,12 +55,20 @@ def write(name: str, page: str, *, charts: Mapping[str, str] | None = None) -> N
             (FOLDER / file).write_text(text, "utf-8")
 
 
-def rendered(title: str, intro: str, parts: Mapping[str, Sequence[Figure]], *, charts: Sequence[str] = ()) -> str:
-    """The page: what it is and where it was measured, a table for each part, then the charts."""
+def rendered(
+    title: str,
+    intro: str,
+    parts: Mapping[str, Sequence[Figure]],
+    *,
+    tables: Mapping[str, str] | None = None,
+    charts: Sequence[str] = (),
+) -> str:
+    """The page: what it is and where it was measured, a table for each part, other tables, then the charts."""
     missed = sum(figure.is_missed for figures in parts.values() for figure in figures)
     goals = sum(bool(figure.goal) for figures in parts.values() for figure in figures)
     sections = [f"# {title}", where(), intro, f"Goals missed in this run: {missed} of {goals}."]
     sections += [f"## {part}\n\n{_table(figures)}" for part, figures in parts.items()]
+    sections += [f"## {part}\n\n{table}" for part, table in (tables or {}).items()]
     sections += [f"![{Path(chart).stem.replace('-', ' ')}]({chart})" for chart in charts]
     return "\n\n".join(sections) + "\n"
 

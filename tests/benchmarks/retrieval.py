@@ -6,22 +6,28 @@ import json
 import os
 import re
 import sqlite3
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 
-from memfiles.index.text.tokenizer import STOP_WORDS
+from memfiles.errors import ExtraMissing
+from memfiles.index.search.embedder import Embedder, SentenceEncoder
+from memfiles.index.search.vectors import Matrices
+from memfiles.index.text.tokenizer import STOP_WORDS, fold, stems_of
 from memfiles.records.graphemes import estimate_tokens
 from tests.benchmarks.conversations import Conversation
 from tests.index.entry_rows import Row, Rows
 
 CUTS = (1, 5, 10, 25, 50)
 TOKENS = (500, 1_000, 2_000)
+RARE = 0.05  # of the turns, which a name that is asked for again occurs in at most
 Find = Callable[[str], Sequence[str]]  # a question's keys, best first, 50 of them
 Figures = dict[str, list[float]]
 
@@ -47,19 +53,57 @@ def rows_of(conversation: Conversation) -> Rows:
 def searching(conversation: Conversation, **options: object) -> Find:
     """Our search, asked on the day of the last session."""
     rows, last = rows_of(conversation), date.fromisoformat(max(turn.said for turn in conversation.turns))
-    return lambda question: [key for key, *_ in rows.said(question, limit=max(CUTS), today=last, **options)]
+    options |= {"limit": max(CUTS), "today": last, "matrices": Matrices()}
+    return lambda question: [rows.key(hit.id) for hit in rows.search(question, **options)]  # type: ignore[arg-type]
+
+
+class Remembering:
+    """An embedder that embeds a text once, however often it is asked."""
+
+    def __init__(self, inner: Embedder) -> None:
+        self.model_id = inner.model_id
+        self._inner = inner
+        self._known: dict[str, Any] = {}
+
+    def embed(self, texts: Sequence[str]) -> list[Any]:
+        """The texts' vectors."""
+        if new := [text for text in dict.fromkeys(texts) if text not in self._known]:
+            self._known.update(zip(new, self._inner.embed(new), strict=True))
+        return [self._known[text] for text in texts]
+
+
+@cache
+def encoder() -> Embedder | None:
+    """The embedder of the extra ``semantic``, if it is installed."""
+    try:
+        return Remembering(SentenceEncoder())
+    except ExtraMissing:
+        return None
 
 
 def asking_twice(conversation: Conversation, **options: object) -> Find:
-    """A second question, made of the first and of what the three best results say, as an agent asks again."""
+    """A second question with the names that the first results say, and both results together, by reciprocal ranks."""
     find = searching(conversation, **options)
-    said = {turn.key: turn.content for turn in conversation.turns}
+    said = {turn.key: turn.content.partition(": ")[2] for turn in conversation.turns}
+    held = Counter(stem for turn in conversation.turns for stem in set(stems_of(fold(turn.content))))
 
-    def found(question: str) -> list[str]:
-        first = find(question)
-        more = (find(f"{question} {said[key]}") for key in first[:3])
-        merged = [key for keys in zip(first[:10], *(each[:10] for each in more), strict=False) for key in keys]
-        return list(dict.fromkeys([*first[:5], *merged, *first]))
+    def names_in(text: str, asked: set[str]) -> Iterator[str]:
+        for name in re.findall(r"(?<=[^.!?] )[A-Z][a-z]\w+", text):
+            (stem, *_) = stems_of(fold(name))
+            if stem not in asked and 2 <= held[stem] <= RARE * len(said):
+                yield name
+
+    def found(question: str) -> Sequence[str]:
+        first, asked = find(question), set(stems_of(fold(question)))
+        names = Counter(name for key in first[:5] for name in names_in(said[key], asked))
+        if not names:
+            return first
+        second = find(f"{question} {' '.join(name for name, _ in names.most_common(3))}")
+        scores: dict[str, float] = defaultdict(float)
+        for weight, keys in (1.0, first), (0.5, second):
+            for rank, key in enumerate(keys):
+                scores[key] += weight / (10 + rank)
+        return sorted(scores, key=lambda key: -scores[key])[: max(CUTS)]
 
     return found
 

@@ -9,9 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.benchmarks import bench_growth, bench_writes
+from memfiles.index.search.weights import WEIGHTS
+from tests.benchmarks import bench_growth, bench_writes, fitting, retrieval
 from tests.benchmarks.bare import in_turns, ratios
 from tests.benchmarks.chart import COLORS, svg
+from tests.benchmarks.conversations import Conversation, Question, Turn
 from tests.benchmarks.grounds import Ground, file_system
 from tests.benchmarks.page import Figure, at_least, at_most, rendered, where
 from tests.benchmarks.writers import DEFAULTS, HISTORY, LINE, WRITERS, Writer, note_of, opened
@@ -103,6 +105,33 @@ def test_a_page_says_what_was_missed() -> None:
     assert "| threads | 1.1 times | at least 1.2 times: missed |\n| a read | 3 us |  |\n" in text
     assert text.endswith("![growth](growth.svg)\n")
     assert all(word in where() for word in ("commit ", "cores", "Linux", "Python", "load"))
+
+
+def test_weights_are_fitted_to_what_a_search_does() -> None:
+    """The arrays rank as a search does, with the weights of the table and with those that a fit begins with."""
+    said = [
+        *(
+            "Ann: Where did you move?",
+            "Bob: To Oslo, in May.",
+            "Ann: Is it cold there?",
+            "Bob: Five degrees, on Monday.",
+        ),
+        *("Ann: Eve moved to Oslo last year.", "Bob: Who is Eve?", "Ann: My sister.", "Bob: I like Oslo."),
+    ]
+    days = ("2026-05-04", "2026-06-01")
+    turns = [Turn(f"t{n}", text, f"session {n // 4}", days[n // 4]) for n, text in enumerate(said)]
+    asked = ("When did Bob move?", "Where did Eve move to?", "How many degrees has Oslo?", "Who is the sister of Ann?")
+    questions = [Question(text, ("t1",), 1) for text in asked]
+    conversation = Conversation("made up", tuple(turns), tuple(questions))
+    arrays = fitting.arrays_of(conversation)
+
+    for weights in WEIGHTS, fitting.weights_at(fitting.START):
+        find = retrieval.searching(conversation, weights=weights)
+        ranked = fitting.ranked(arrays, weights)
+        orders = [sorted(range(8), key=lambda place: (-row[place], -place)) for row in ranked]  # noqa: B023
+        assert [find(text) for text in asked] == [
+            [f"t{place}" for place in order if row[place] >= 0] for order, row in zip(orders, ranked, strict=True)
+        ]
 
 
 def test_a_chart() -> None:

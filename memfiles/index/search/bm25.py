@@ -16,6 +16,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
+from memfiles.index.search.weights import WEIGHTS
 from memfiles.index.text.tokenizer import Term, TokenizedText
 
 K1 = 0.8  # how soon repetitions of a word add nothing
@@ -23,7 +24,6 @@ B = 0.75  # how much length beyond SHORT counts against a text
 SHORT = 64  # words
 MANY = 12  # stems of a question
 KEY, CONTENT, TAGS, MOMENT = 2.0, 1.0, 1.5, 1.0  # weights of a word, by field
-LABEL = 0.7  # added for a word of the label, however common: about the weight of a word that half of the entries hold
 _BETWEEN = " \n "
 
 
@@ -38,8 +38,9 @@ class WeightedTerm(Struct, frozen=True):
 class Scorer:
     """Scores texts for one question: all of them together, as to look for a word in one long text costs the least."""
 
-    def __init__(self, terms: Sequence[WeightedTerm]) -> None:
+    def __init__(self, terms: Sequence[WeightedTerm], *, label: float = WEIGHTS.label) -> None:
         self._terms = terms
+        self._label = label
         self._words: dict[str, list[int]] = defaultdict(list)  # the places of the terms, by each of their stems
         self._phrases: dict[str, list[int]] = defaultdict(list)
         for place, it in enumerate(terms):
@@ -56,11 +57,14 @@ class Scorer:
             if text.rest or len(text.content) >= 2 * SHORT:  # characters, which may be SHORT words
                 norm *= 1 - B + B * max(1.0, (text.words + len(text.rest) // 6) / SHORT)
             gains = {place: terms[place].weight * count * (K1 + 1) / (count + norm) for place, count in counts.items()}
-            if text.label:
-                for word in self._words.keys() & text.label.split():
-                    gains[self._words[word][0]] += LABEL
+            for place in self.named(text) if text.label else ():
+                gains[place] += self._label
             found.append(gains)
         return found
+
+    def named(self, text: TokenizedText) -> list[int]:
+        """The places of the terms that the label of a text holds."""
+        return [self._words[word][0] for word in self._words.keys() & text.label.split()]
 
     def _counts(self, texts: Sequence[TokenizedText]) -> list[dict[int, float]]:
         """How often each term occurs in each text, weighted by field."""

@@ -114,7 +114,8 @@ def search(
     weighted = scope.weighted(terms_of(query, today=today), moment=weights.moment)
     occurring = [it for it in weighted if it.matches]
     wanted = max(ENOUGH, limit, min(MOST, EACH * len(occurring)))
-    missing = [it.term for it in weighted if not it.matches] + _add_words(scope, occurring, ranked, wanted=wanted)
+    scorer = bm25.Scorer(occurring, label=weights.label)
+    missing = [it.term for it in weighted if not it.matches] + _add_words(scope, occurring, scorer, ranked, wanted)
     for needle in needles_of(query, missing):
         found = scope.with_substring(needle, wanted=max(ENOUGH, limit))
         gain = SUBSTRING_SHARE * bm25.rarity(len(found), entries=scope.entries)
@@ -142,11 +143,11 @@ def search(
 
 
 def _add_words(
-    scope: SearchScope, weighted: Sequence[WeightedTerm], ranked: RankedEntries, *, wanted: int
+    scope: SearchScope, weighted: Sequence[WeightedTerm], scorer: bm25.Scorer, ranked: RankedEntries, wanted: int
 ) -> list[Term]:
     """Score entries by their words; returns the terms that no entry that counts holds."""
     texts, are_all = scope.with_words(weighted, wanted=wanted)
-    gains = bm25.Scorer(weighted).gains(texts)
+    gains = scorer.gains(texts)
     ranked.add({text.id: fsum(gained.values()) for text, gained in zip(texts, gains, strict=True)}, leg="words")
     ranked.traits.update((text.id, text.traits) for text in texts)
     ranked.lengths.update((text.id, text.words) for text in texts)
