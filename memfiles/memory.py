@@ -317,8 +317,9 @@ class Memory:
         return self.entries.users
 
     def status(self) -> dict[str, Any]:
-        """The manager's status, and how far the mirror is behind."""
-        return {**self.manager.status(), "mirror": self.sync.status().to_dict()}
+        """The manager's status, how far the mirror is behind, and why searches leave the meaning out, if they do."""
+        found = {**self.manager.status(), "mirror": self.sync.status().to_dict()}
+        return found | {"meaning": self._entries.meaning()}
 
     def close(self) -> None:
         """End the sessions, stop watching, push what the mirror lacks if it answers, and checkpoint. Idempotent.

@@ -69,7 +69,7 @@ class Entries:
         late = lambda: self.users.begin(), lambda it: self.parts.purger.erase(it)
         self._db = db = EntryDatabase(store, repository, index, rules, now, *late)
         self._forgetter, self._reader = Forgetter(db), EntryReader(db, embedder=embedder)
-        self.parts = LateParts(db, self._forgetter, summariser, audit)
+        self.parts = LateParts(db, self._forgetter, summariser, audit, self._reader.meaning)
         self._note_read = self.parts.log.note_read if audit is not None and audit.reads else lambda *_: None
         subscribers.add(self._forgetter.heard, foreign_only=True)
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from memfiles.entries.writer import EntryWriter
     from memfiles.index.index import Index
     from memfiles.index.search.embedder import Embedder
+    from memfiles.index.search.vectors import Meaning
     from memfiles.sync.replica import Replica
 
 SWEPT = ".state/swept"
@@ -108,6 +109,13 @@ class LazyEntries:
         except OSError:
             return True
         return not 0 <= age < self._pause_seconds
+
+    def meaning(self) -> dict[str, str | None] | None:
+        """The status of search by meaning; None if nobody wants it, or the entries are not in use."""
+        if self._entries is None and not self.are_declared:
+            return None
+        found = self.opened().parts.meaning.status()
+        return None if found is None else found.to_dict()
 
     def end_runs(self) -> None:
         """Let the ends of all runs that come now take no longer together than that of one."""
@@ -217,21 +225,28 @@ def _declared_embedder(spec: EntriesSpec) -> Embedder | None:
     """The embedder that the workflow asks for; without the extra, searches use words alone and a warning says so."""
     if not spec.meaning:
         return None
-    from memfiles.index.search.embedder import SentenceEncoder  # late: it looks whether its model is installed
+    from memfiles.index.search.embedder import LackingEmbedder, SentenceEncoder  # late: it looks for its model
 
     try:
         return SentenceEncoder()
     except ExtraMissing as error:
         _log.warning("searches of entries use words alone: %s", error)
-        return None
+        return LackingEmbedder(str(error))
 
 
 class LateParts:
     """The parts of open entries that a command seldom needs, each loaded and made at its first use."""
 
     def __init__(
-        self, db: EntryDatabase, forgetter: Forgetter, summariser: Summariser | None, audit: AuditLog | None
+        self,
+        db: EntryDatabase,
+        forgetter: Forgetter,
+        summariser: Summariser | None,
+        audit: AuditLog | None,
+        meaning: Meaning,
     ) -> None:
+        """``meaning`` is that of searches."""
+        self.meaning = meaning
         self._db, self._forgetter, self._summariser, self._audit = db, forgetter, summariser, audit
 
     @cached_property

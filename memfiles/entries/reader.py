@@ -29,9 +29,9 @@ from memfiles.index.queries import Filters, PagePlace
 from memfiles.index.rows import Row, row_of
 from memfiles.index.search import search
 from memfiles.index.search.association import RunOrders
-from memfiles.index.search.embedder import Embedder, GuardedEmbedder, ModelUnavailable, QueryEmbedder
+from memfiles.index.search.embedder import Embedder, ModelUnavailable, QueryEmbedder
 from memfiles.index.search.search import Hit
-from memfiles.index.search.vectors import Matrices, fill_index
+from memfiles.index.search.vectors import Meaning
 from memfiles.index.text import fts
 from memfiles.records.entry import Entry
 from memfiles.records.keys import (
@@ -190,13 +190,20 @@ class _Search(Struct, frozen=True):
 class Answers:
     """What a search found: its ``hits``, best first, of which each record is read when it is asked for.
 
-    ``meaning``: whether the semantic leg took part. ``are_late``: a record had changed before it was read.
+    ``meaning``: whether the semantic leg took part; ``unmeant``: why it did not, if it should have.
+    ``are_late``: a record had changed before it was read.
     """
 
     def __init__(
-        self, query: str, hits: Sequence[Hit], *, meaning: bool, read: Callable[[str, int], Entry | None]
+        self,
+        query: str,
+        hits: Sequence[Hit],
+        *,
+        meaning: bool,
+        unmeant: str | None,
+        read: Callable[[str, int], Entry | None],
     ) -> None:
-        self.query, self.hits, self.meaning = query, hits, meaning
+        self.query, self.hits, self.meaning, self.unmeant = query, hits, meaning, unmeant
         self._read = read
         self.are_late = False
 
@@ -213,7 +220,7 @@ class Answers:
     def results(self, found: Sequence[tuple[Entry, Hit]]) -> Results:
         """What was found as a session gets it."""
         matches = (Match(found_in(entry), hit.score, hit.legs, hit.snippet) for entry, hit in found)
-        return Results(self.query, tuple(matches), meaning=self.meaning)
+        return Results(self.query, tuple(matches), meaning=self.meaning, unmeant=self.unmeant)
 
 
 class EntryReader:
@@ -222,8 +229,8 @@ class EntryReader:
     def __init__(self, db: EntryDatabase, *, embedder: Embedder | None) -> None:
         """Without ``embedder`` a search uses words alone."""
         self._db = db
-        self._embedder = GuardedEmbedder(embedder) if embedder is not None else None
-        self._matrices, self._orders = Matrices(), RunOrders()
+        self.meaning, self._orders = Meaning(db.index, embedder, now=db.now), RunOrders()
+        db.index.when_forgotten = self.meaning.shrink
 
     def get(self, caller: Caller, key: str) -> Found | None:
         """The entry that the caller sees under ``key``, None if there is none, hidden or not."""
@@ -273,13 +280,8 @@ class EntryReader:
         asked = _Search(view, query, max_results, filters, associate, grouped)
         for _ in range(_ROUNDS):
             self._db.refresh(asked.view)
-            question = self._embedded(asked)
-            try:
-                hits = self._hits(asked, question)
-            except ModelUnavailable:  # an entry arrived in between that cannot be embedded
-                question = None
-                hits = self._hits(asked, question)
-            answers = Answers(query, hits, meaning=question is not None, read=self._read)
+            hits, question, why = self._found(asked)
+            answers = Answers(query, hits, meaning=question is not None, unmeant=why, read=self._read)
             with self._db.repository.together([hit.path for hit in hits[: 2 * MAX_RESULTS]]):
                 made = use(answers)
             if not answers.are_late:
@@ -312,16 +314,17 @@ class EntryReader:
                 lambda opened: fts.remove_expired_texts(opened, queries.parts(opened, view), now=now), durable=False
             )
 
-    def _embedded(self, asked: _Search) -> QueryEmbedder | None:
-        """The question for the semantic leg, with vectors of all entries in the view; None without that leg."""
-        if self._embedder is None:
-            return None
+    def _found(self, asked: _Search) -> tuple[list[Hit], QueryEmbedder | None, str | None]:
+        """The hits, the question for the semantic leg, and why there is none, if there should be one."""
+        if not self.meaning.is_wanted:
+            return self._hits(asked, None), None, None
         self._expire(asked.view)
         try:
-            fill_index(self._db.index, asked.view, self._embedder, self._matrices)
-            return QueryEmbedder(self._embedder, asked.query)
-        except ModelUnavailable:
-            return None
+            question = self.meaning.question(asked.view, asked.query)
+            hits = self._hits(asked, question)  # fails if an entry arrived in between that cannot be embedded
+        except ModelUnavailable as error:
+            return self._hits(asked, None), None, self.meaning.noted(error)
+        return hits, question, self.meaning.noted(None)
 
     def _hits(self, asked: _Search, question: QueryEmbedder | None) -> list[Hit]:
         hits = self._db.index.ask(partial(self._hits_unless_due, asked, question))
@@ -352,7 +355,7 @@ class EntryReader:
             shadowed=queries.shadowed(connection, parts, now=now),
             grouped=asked.grouped,
             today=date.fromisoformat(now[:10]),
-            matrices=self._matrices,
+            matrices=self.meaning.matrices,
             orders=self._orders,
         )
 

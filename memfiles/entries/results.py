@@ -85,6 +85,7 @@ class Match(Struct, frozen=True):
 class Results(Struct, frozen=True):
     """The results of a search, best first. ``meaning``: whether the semantic leg took part.
 
+    ``unmeant``: why it did not, if it should have; ``note`` says so.
     With ``budget_bytes`` they are those that fit, each followed by its neighbours.
     """
 
@@ -92,25 +93,27 @@ class Results(Struct, frozen=True):
     matches: tuple[Match, ...]
     meaning: bool = False
     budget_bytes: int | None = None
+    unmeant: str | None = None
 
     @property
     def note(self) -> str | None:
-        """What was not searched for; None if all of the query was."""
-        if len(self.query) <= MAX_QUERY:
-            return None
-        return (
-            f"the query has {len(self.query)} characters; only its first and last {MAX_QUERY // 2} were searched for: "
-            f"ask a shorter question"
-        )
+        """What was not searched for; None if all was."""
+        notes = []
+        if len(self.query) > MAX_QUERY:
+            ends = f"only its first and last {MAX_QUERY // 2} were searched for: ask a shorter question"
+            notes.append(f"the query has {len(self.query)} characters; {ends}")
+        if self.unmeant is not None:
+            notes.append(f"only words were searched for, not their meaning: {self.unmeant}")
+        return "; ".join(notes) or None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object; a query of which not all was searched for is cut, and under a budget any long one."""
         results = [match.to_dict() for match in self.matches]
         query = self.query if self.budget_bytes is None else first_bytes(self.query, self.budget_bytes // 16)
+        if len(self.query) > MAX_QUERY:
+            query = first_bytes(query, SHOWN_BYTES)
         shown = {"results": results, "query": query, "meaning": self.meaning}
-        if (note := self.note) is not None:
-            shown |= {"query": first_bytes(query, SHOWN_BYTES), "note": note}
-        return shown
+        return shown if (note := self.note) is None else shown | {"note": note}
 
 
 class Page(Struct, frozen=True):

@@ -70,7 +70,7 @@ TABLES = (
     "CREATE INDEX entry_by_alias ON entry (id) WHERE aliases <> '[]'",
     *fts.TABLES,
 )
-_FORGET, _BLANKED = "forget ", "blanked "
+_FORGET, _BLANKED, _MEANING = "forget ", "blanked ", "meaning"
 _DUE = {
     "expires_at": """
         FROM entry INDEXED BY entry_by_end
@@ -126,6 +126,20 @@ def noted_forgets(connection: sqlite3.Connection) -> dict[str, int]:
     """The records whose content may not be gone completely, by path, and their revisions when they were noted."""
     found = connection.execute("SELECT key, value FROM meta WHERE key > ? AND key < ?", (_FORGET, _FORGET + "~"))
     return {key.removeprefix(_FORGET): revision for key, revision in found}
+
+
+def note_meaning(connection: sqlite3.Connection, why: str | None, *, at: str) -> None:
+    """Note why searches leave the meaning out since ``at``, or, with None, that they do not."""
+    if why is None:
+        connection.execute("DELETE FROM meta WHERE key = ?", (_MEANING,))
+    else:
+        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_MEANING, f"{at} {why}"))
+
+
+def noted_meaning(connection: sqlite3.Connection) -> tuple[str, str] | None:
+    """Since when the searches of a process leave the meaning out, and why; None if none is known to do so."""
+    found = connection.execute("SELECT value FROM meta WHERE key = ?", (_MEANING,)).fetchone()
+    return None if found is None else tuple(found[0].split(" ", 1))
 
 
 def strike_forgets(connection: sqlite3.Connection, paths: Iterable[str]) -> None:

@@ -121,7 +121,8 @@ def _mention_state(file: FileView) -> None:
 def entries_in(workflow: Workflow) -> dict[str, Any] | None:
     """The entries of all agents as a JSON object, None if none are declared; sizes are bytes of content.
 
-    ``index`` is the error if the index cannot be used, else None; with an error all numbers are 0.
+    ``index`` is the error if the index cannot be used, else None; with an error all numbers are 0. ``meaning`` says why
+    searches leave the meaning out, if they do; None if nobody wants it.
     """
     from memfiles.memory import look  # late: not every command needs it
 
@@ -130,16 +131,20 @@ def entries_in(workflow: Workflow) -> dict[str, Any] | None:
         return None
     trouble: str | None = None
     counts: Sequence[Counted] = ()
+    meaning: dict[str, Any] | None = None
     try:
         with look(workflow) as memory:
             counts = memory.entries.counts()
+            found = memory.entries.parts.meaning.status()
+            meaning = found and found.to_dict()
     except StorageFailed as error:
         trouble = str(error)
     totals = {
         name: sum(getattr(each, name) for each in counts) for name in ("entries", "size_bytes", "expired", "retired")
     }
     budgets = {"max_entries": declared.max_entries, "max_bytes": declared.max_bytes}
-    return {**totals, **budgets, "by_partition": [each._asdict() for each in counts], "index": trouble}
+    parts = {"by_partition": [each._asdict() for each in counts], "index": trouble, "meaning": meaning}
+    return {**totals, **budgets, **parts}
 
 
 def entry_lines(found: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
@@ -159,3 +164,7 @@ def entry_lines(found: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
             most = f"{users} with {output.entries(each['entries'])}, {each['size_bytes']} bytes; the fullest: {most}"
         run = f" in run {each['run']}" if each["run"] else ""
         yield "", f"{each['folder']} at {each['level']}{run}: {most}"
+    if (meaning := found["meaning"]) is not None:
+        since = f" since {meaning['since']}" if meaning["since"] else ""
+        why = f"searches go by words alone{since}: {meaning['why']}" if meaning["why"] else f"by {meaning['model']}"
+        yield "meaning", why

