@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 from typing import TypeGuard, TypeVar, cast
 
@@ -34,13 +35,7 @@ from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import Meaning
 from memfiles.index.text import fts
 from memfiles.records.entry import Entry
-from memfiles.records.keys import (
-    check_key,
-    check_switch,
-    check_whole,
-    entry_place,
-    id_path,
-)
+from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, id_path
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.storage.atomic import is_forbidden
 from memfiles.storage.record_store import Records, RecordStore, RemoteStore
@@ -52,7 +47,7 @@ DEFAULT_RESULTS = 10
 MAX_PAGE = 100
 NO_FILTERS = Filters()
 T = TypeVar("T")
-_TOGETHER_MAX = 1000  # records that are asked for at once, so that they fit in memory
+_TOGETHER_MAX, _FILES_AT_ONCE = 1000, 16  # records that are asked for at once, so that they fit in memory
 _ROUNDS = 4  # searches that are repeated because a record changed under them
 _log = logging.getLogger("memfiles")
 EntryRepository = RecordRepository[EntryRecord]
@@ -116,9 +111,11 @@ class EntryDatabase(Struct):
 
     def entries(self, paths: Iterable[str]) -> list[Entry]:
         """The entries at these paths, hidden or not."""
-        wanted = list(paths) if isinstance(self.store, RemoteStore) else ()
-        with self.repository.together(wanted[:_TOGETHER_MAX]):
-            return [entry for path in wanted or paths if (entry := entry_at(self.repository, path)) is not None]
+        found, remaining = list[Entry](), iter(paths)
+        while some := list(islice(remaining, _TOGETHER_MAX if isinstance(self.store, RemoteStore) else _FILES_AT_ONCE)):
+            with self.repository.together(some):
+                found += [entry for path in some if (entry := entry_at(self.repository, path)) is not None]
+        return found
 
     def visible(self, view: View, key: str) -> Entry | None:
         """The live entry of that key that shadows the others in the view."""

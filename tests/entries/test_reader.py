@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from memfiles.entries.callers import Partition
 from memfiles.entries.drafts import Draft
 from memfiles.entries.entries import Entries
+from memfiles.entries.reader import EntryRepository
+from memfiles.storage.events import Subscribers, utc_now
+from memfiles.storage.record_kinds import ENTRY_KIND
+from memfiles.storage.record_store import Records
 from tests.support.saved import Visitor, entries_in
 
 WORDS = ("tea", "coffee", "node.js", "running", "ran", "blue", "青い", "Ada: hello", "20%", "snake_case", "zebra")
@@ -110,3 +118,39 @@ def test_a_question_that_is_not_read_as_a_whole_says_so(tmp_path: Path) -> None:
         assert (None, True) == (whole.note, "1200004 characters; only its first and last 32768" in (cut.note or ""))
         assert cut.to_dict()["note"] == cut.note
         assert len(cut.to_dict()["query"]) <= 2000
+
+
+class RemoteRecords:
+    """The store inside, as one over a network; ``asked`` is how many records it was asked for at once."""
+
+    id, home, cache = "remote", None, None
+
+    def __init__(self, inner: Any) -> None:
+        self.asked: list[int] = []
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def point(self) -> str:
+        """There is none."""
+        return ""
+
+    def view(self, paths: Iterable[str]) -> Records:
+        """As of the store, and counted."""
+        wanted = list(paths)
+        self.asked.append(len(wanted))
+        viewed: Records = self._inner.view(wanted)
+        return viewed
+
+
+def test_many_entries_are_read_together(tmp_path: Path) -> None:
+    """Also the second thousand: an export over a network asked for each of them."""
+    with entries_in(tmp_path) as entries:
+        entries.save_many(Visitor(), [Draft(f"k{number}", "tea") for number in range(1001)])
+        paths = [row.path for row in entries._db.rows([Partition("support", "INTERNAL", "")])]
+        remote: Any = RemoteRecords(entries._db.store)
+        repository = EntryRepository(remote, ENTRY_KIND, now=utc_now, subscribers=Subscribers())
+        found = replace(entries._db, store=remote, repository=repository).entries(paths)
+
+    assert (1001, [1000, 1]) == (len(found), remote.asked)
