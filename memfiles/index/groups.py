@@ -38,7 +38,7 @@ def groups(
     Of episodes only those that are long enough for a note to be shorter. ``among``: as of ``sorts``.
     """
     of_episodes = kind == EPISODE
-    found: list[tuple[str, Alike]] = []
+    found: list[tuple[str, str, str, str]] = []
     for part, a_category, a_kind in sorts(connection, place, category=category, kind=kind, among=among):
         if (a_kind == EPISODE) is not of_episodes:
             continue
@@ -49,8 +49,8 @@ def groups(
             ORDER BY since LIMIT ?
         """
         rows = connection.execute(statement, (part, a_category, a_kind, limit))
-        found += [(since, Alike(a_category, a_kind, name)) for since, name in rows]
-    return [group for _, group in sorted(found)[:limit]]
+        found += [(since, a_category, a_kind, name) for since, name in rows]
+    return [Alike(*group) for _, *group in sorted(found)[:limit]]
 
 
 def groups_known(connection: sqlite3.Connection, place: PartitionKey, names: Collection[str]) -> set[Alike]:
