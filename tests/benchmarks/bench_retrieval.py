@@ -71,7 +71,9 @@ def conversations() -> list[Conversation]:
 
 def test_retrieval(conversations: list[Conversation]) -> None:
     """Every figure, printed, and written to the page."""
-    parts = {"Conversations that the weights were not fitted to": left_out(tuple(conversations))}
+    parts = {
+        "Conversations that the weights were not fitted to": [each.printed() for each in left_out(tuple(conversations))]
+    }
     tables: dict[str, str] = {}
     for name, finding in _systems().items():
         tables[f"Conversations: {name}"] = table = _table(_by_category(conversations, finding))
