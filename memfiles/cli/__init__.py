@@ -19,7 +19,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from importlib import import_module
 from threading import main_thread
 from types import ModuleType
@@ -27,7 +26,6 @@ from typing import Any
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _INTERRUPTED = 130  # as of ``failures``
-PACKAGE = "memfiles"
 _compile = re.compile
 
 
@@ -71,12 +69,10 @@ def lean_imports() -> Iterator[None]:
     """Import packages without what they prepare and a command seldom uses: a third of the work of ``memfiles read``.
 
     Regular expressions are compiled at their first use, most of them PyYAML's, whose C parser needs none; ``inspect``,
-    which brings the parser of Python, is loaded at its first use, and ``logging`` with the first message; and msgspec
-    gets by with ``typing``. This is for one thread at a time. What must be a true expression may not be imported here:
-    boto3 and frameworks.
+    which brings the parser of Python, is loaded at its first use; and msgspec gets by with ``typing``. This is for one
+    thread at a time. What must be a true expression may not be imported here: boto3 and frameworks.
     """
     sys.modules.setdefault("inspect", _LateModule("inspect"))
-    sys.modules.setdefault("logging", _LateLogging("logging"))
     hidden = {} if "typing_extensions" in sys.modules else {"typing_extensions": None}
     compiled = re.compile
     sys.modules.update(hidden)  # type: ignore[arg-type]  # importing it fails as if it were not installed
@@ -92,48 +88,11 @@ def lean_imports() -> Iterator[None]:
 class _LateModule(ModuleType):
     """A module that is loaded when something of it is first used; ``importlib``'s own is loaded by its import."""
 
-    def loaded(self) -> ModuleType:
-        """The module itself."""
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return import_module(self.__name__)
-
     def __getattr__(self, name: str) -> Any:
         """That of the module."""
-        return getattr(self.loaded(), name)
-
-
-class _LateLogging(_LateModule):
-    """``logging``, whose loggers are made with their first message."""
-
-    def getLogger(self, name: str) -> _LateLogger:
-        """As of ``logging``."""
-        return _LateLogger(self, name)
-
-
-class _LateLogger:
-    is_quiet = False
-
-    def __init__(self, module: _LateLogging, name: str) -> None:
-        self._module, self._name = module, name
-
-    def __getattr__(self, method: str) -> Any:
-        """That of the logger, which is made when it is called."""
-        return partial(self._called, method)
-
-    def _called(self, method: str, *message: Any, **how: Any) -> Any:
-        logging: Any = self._module.loaded()
-        if self.is_quiet:
-            quiet_log()
-        return getattr(logging.getLogger(self._name), method)(*message, **how)
-
-
-def quiet_log() -> None:
-    """Keep the library's log off stderr, also if ``logging`` is loaded later."""
-    _LateLogger.is_quiet = True
-    logging: Any = sys.modules.get("logging")
-    if logging is not None and not isinstance(logging, _LateLogging) and not logging.getLogger(PACKAGE).handlers:
-        logging.getLogger(PACKAGE).addHandler(logging.NullHandler())
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
 
 
 class _LateExpression:

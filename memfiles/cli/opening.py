@@ -9,6 +9,7 @@ asked. A mirror that does not accept it costs some seconds and a warning, and ne
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from memfiles import cli
 from memfiles.cli import lean_imports, output
 from memfiles.cli.options import current, option, options, usage_error
 from memfiles.cli.output import progress, waiting
@@ -135,7 +135,8 @@ def as_person(function: Callable[..., None]) -> Callable[..., None]:
 
 def load_workflow() -> Workflow:
     """The workflow named on the command line."""
-    quiet_log()
+    if "logging" in sys.modules:  # else who loads it later does this
+        quiet_log()
     path = Path(current().workflow)
     if not path.exists():
         from memfiles.cli.failures import NotFound  # late: only a mistake needs it
@@ -343,8 +344,10 @@ def state_of(report: FileReport) -> str:
 
 def quiet_log() -> None:
     """Keep the library's log off stderr without --debug: the command line reports errors itself, once."""
+    with lean_imports():
+        import logging  # late: who only reads does without
     if not current().debug:
-        cli.quiet_log()
+        logging.getLogger("memfiles").addHandler(logging.NullHandler())
 
 
 def push_what_is_left(memory: Memory) -> None:

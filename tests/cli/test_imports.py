@@ -121,7 +121,7 @@ def test_a_search_loads_what_it_uses(workflow: Path) -> None:
 
     assert set() == below(seen, *(f"memfiles.entries.{part}" for part in parts))
     assert set() == below(seen, "memfiles.cli.commands.entries", "memfiles.cli.commands.write")
-    assert set() == below(seen, "random", "shutil", "tempfile", "traceback")
+    assert set() == below(seen, "random", "shutil", "tempfile")
 
 
 LEAN = """
@@ -140,28 +140,6 @@ def test_what_is_imported_leanly_works_as_ever() -> None:
     shown = subprocess.run([sys.executable, "-c", LEAN], check=True, capture_output=True, text=True).stdout
 
     assert ["(?P<first>[a-z])+ b True False", "a False True"] == shown.splitlines()
-
-
-LOGGED = """
-import sys
-from memfiles.cli import lean_imports, quiet_log
-with lean_imports():
-    import logging
-    log = logging.getLogger("memfiles")
-was_late = "string" not in sys.modules
-{first}log.warning("the %s", "first")
-quiet_log()
-log.warning("the second")
-print(was_late, "string" in sys.modules, sys.modules["logging"].getLogger("memfiles").name)
-"""
-
-
-@pytest.mark.parametrize(("first", "shown"), [("", "the first\n"), ("quiet_log(); ", "")], ids=["loud", "quiet"])
-def test_the_log_is_loaded_with_its_first_message(first: str, shown: str) -> None:
-    """It is heard until it is made quiet, whichever comes first."""
-    ended = subprocess.run([sys.executable, "-c", LOGGED.format(first=first)], capture_output=True, text=True)
-
-    assert (shown, "True True memfiles\n") == (ended.stderr, ended.stdout)
 
 
 def test_no_expression_is_compiled_in_vain(workflow: Path) -> None:
