@@ -8,11 +8,15 @@ What must hold: an acknowledged line is in its file once, unless it was redacted
 once or not at all, and one that was refused is not; a redacted or forgotten text is nowhere; an entry has the content
 of a save that no acknowledged later one replaced; a search shows what had been acknowledged, to anyone, before it
 began; and revisions of a record never go back.
+
+Where every outcome is known, that is all of it: the changes of a file, in the order of their revisions, make exactly what
+is there and what was read on the way, and some order of the calls on an entry explains all that was seen of it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import random
 import sys
 import time
@@ -28,6 +32,12 @@ from memfiles.errors import MemfilesError, OutcomeUnknown
 FILES = ("board", "notes")
 KEYS = ("plan", "tea", "color")
 PROCESSES = 4
+CHANGING = ("append", "edit", "redact", "undo", "append_many")
+ENTRY_VERBS = ("save", "update", "delete", "restore", "forget")
+CERTAIN = ("refused edit_no_match", "refused entry_not_found")
+"""Outcomes of which nothing was done, for certain."""
+
+REDACTED = "[redacted]"
 WORKFLOW = """
 name: shared
 memory:
@@ -85,13 +95,14 @@ def carry_out(memory: memfiles.Memory, call: Call) -> tuple[Any, int]:
             return None, manager.append(file, f"{text}\n", call_id=id).revision
         case "append_many":
             receipts = manager.append_many([(each, f"{text}-{each}\n") for each in FILES])
-            return None, receipts[0].revision
+            return {receipt.uid: receipt.revision for receipt in receipts}, 0
         case "edit":
             line = _some_line(manager.read(file))
             return line, manager.edit(file, f"{line}\n", f"{line}\n{text}\n", call_id=id).revision
         case "redact":
             line = call["target"] = _some_line(manager.read(file))
-            return line, manager.redact(file, line).receipt.revision
+            done = manager.redact(file, line)
+            return line, done.receipt.revision if done.in_content or done.in_history else 0
         case "undo":
             return manager.read(file), manager.append(file, f"{text}\n").revision
         case "save":
@@ -108,9 +119,9 @@ def carry_out(memory: memfiles.Memory, call: Call) -> tuple[Any, int]:
             call["target"] = found.content if found is not None else None
             entries.forget(session, key=key)
             return call["target"], 0
-    shown = {match.found.key: match.found.content for match in entries.search(session, "w" + key).matches}
+    hits = {match.found.key: match.found.content for match in entries.search(session, " ".join(KEYS)).matches}
     every = {each.key: each.content for each in entries.list(session).memories}
-    return {"files": {each: manager.read(each) for each in FILES}, "entries": every | shown}, 0
+    return {"files": {each: manager.read(each) for each in FILES}, "found": hits, "listed": every}, 0
 
 
 def _some_line(content: str) -> str:
@@ -170,13 +181,115 @@ def violations(processes: Sequence[Sequence[Done]], end: Ending) -> list[str]:
                     found.append(f"{verb} of {line}: {done.outcome}, and it is {number} times in {file}")
     found += [f"{text} was taken out, and is there" for text in gone - {None, "nothing"} if text in end.kept]
     found += [*_lost_saves(every, end, removed), *_late_views(every, removed), *_revisions(processes)]
+    if all(done.outcome == "ok" or done.outcome in CERTAIN for done in every):
+        for file in FILES:
+            found += _replayed(file, every, end.files[file])
+        found += [f"no order of the calls explains what {key} was" for key in KEYS if not _is_in_order(key, every, end)]
     return found
+
+
+def _replayed(file: str, every: Sequence[Done], content: str) -> Iterator[str]:
+    """What the changes of a file make in the order of their revisions, which is what must be there and was read."""
+    made: dict[int, Done] = {}
+    for done in every:
+        of_many = done.shown if done.call["verb"] == "append_many" and done.outcome == "ok" else {}
+        revision = of_many.get(file, 0) or (done.revision if done.call["file"] == file else 0)
+        if revision and done.call["verb"] in CHANGING:
+            if revision in made:
+                yield f"{made[revision].call['id']} and {done.call['id']} both made revision {revision} of {file}"
+            made[revision] = done
+    lines: list[str] = []
+    states = {1: ""}
+    for revision in range(2, len(made) + 2):
+        if (did := made.get(revision)) is None:
+            yield f"nobody made revision {revision} of {file}"
+            return
+        text, verb = did.call["text"], did.call["verb"]
+        match verb:
+            case "edit" if did.shown not in lines:
+                yield f"{did.call['id']} put a text after {did.shown}, which was not there"
+            case "edit":
+                lines.insert(lines.index(did.shown) + 1, text)
+            case "redact":
+                lines = [REDACTED if line == did.shown else line for line in lines]
+            case _:
+                lines.append(f"{text}-{file}" if verb == "append_many" else text)
+        states[revision] = "".join(f"{line}\n" for line in lines)
+    if states[len(made) + 1] != content:
+        yield f"{file} is {content!r}, and its changes make {states[len(made) + 1]!r}"
+    for view in (it for it in every if it.call["verb"] == "search" and it.outcome == "ok"):
+        least = max((revision for revision, it in made.items() if it.ended < view.begun), default=1)
+        most = max((revision for revision, it in made.items() if it.begun < view.ended), default=1)
+        if view.shown["files"][file] not in [states[revision] for revision in range(least, most + 1)]:
+            yield f"{view.call['id']} read {file} as it was at no revision from {least} to {most}"
+
+
+def _is_in_order(key: str, every: Sequence[Done], end: Ending) -> bool:
+    """Whether the calls on an entry can be put in an order, each between its begin and its end, that explains all.
+
+    The state is what is visible under the key, and what a restore would bring back.
+    """
+    calls = [it for it in every if it.call["key"] == key and it.call["verb"] in ENTRY_VERBS]
+    steps: list[tuple[float, float, str, Any]] = [
+        (it.begun, it.ended, it.call["verb"] if it.outcome == "ok" else f"no {it.call['verb']}", it.call["text"])
+        for it in calls
+    ]
+    for view in (it for it in every if it.call["verb"] == "search" and it.outcome == "ok"):
+        is_quiet = not any(it.begun < view.ended and it.ended > view.begun for it in calls)
+        for way in ("found", "listed"):
+            content = view.shown[way].get(key)
+            if content is not None or is_quiet:  # an entry that changes meanwhile may be left out
+                steps.append((view.begun, view.ended, "read", content))
+    steps.append((math.inf, math.inf, "read", end.entries[key]))
+    seen = set()
+
+    def explains(left: frozenset[int], state: State) -> bool:
+        if not left:
+            return True
+        if (left, state) in seen:
+            return False
+        seen.add((left, state))
+        first = min(steps[at][1] for at in left)
+        return any(
+            explains(left - {at}, after)
+            for at in left
+            if steps[at][0] <= first and (after := _after(state, *steps[at][2:])) is not None
+        )
+
+    return explains(frozenset(range(len(steps))), (None, None))
+
+
+State = tuple[str | None, str | None]
+
+
+def _after(state: State, verb: str, text: Any) -> State | None:
+    """The state after a step, None if it cannot be."""
+    live, hidden = state
+    match verb:
+        case "save":
+            return text, None
+        case "no save":
+            return state
+        case "read":
+            return state if live == text else None
+        case "update":
+            return state if live is not None else None
+        case "delete":
+            return (None, live) if live is not None else None
+        case "no update" | "no delete":
+            return state if live is None else None
+        case "restore":
+            return (hidden, None) if live is None and hidden is not None else None
+        case "no restore":
+            return state if live is not None or hidden is None else None
+    return None, None  # forgotten
 
 
 def _lost_saves(every: Sequence[Done], end: Ending, removed: set[Any]) -> Iterator[str]:
     """Entries whose content at the end is that of a save which a later acknowledged one replaced."""
     for key in KEYS:
-        saves = [it for it in every if it.call["verb"] == "save" and it.call["key"] == key and it.outcome != "refused"]
+        calls = [it for it in every if it.call["verb"] == "save" and it.call["key"] == key]
+        saves = [it for it in calls if not it.outcome.startswith("refused")]
         content = end.entries[key]
         touched = [it for it in every if it.call["key"] == key and it.call["verb"] in ("delete", "forget", "restore")]
         if content is None:
@@ -199,7 +312,12 @@ def _late_views(every: Sequence[Done], removed: set[Any]) -> Iterator[str]:
     for view in (it for it in every if it.call["verb"] == "search" and it.outcome == "ok"):
         for it in appends:
             lines = view.shown["files"][it.call["file"]].splitlines()
-            if it.ended < view.begun and it.call["text"] not in removed and it.call["text"] not in lines:
+            is_removed = any(  # or was about to be
+                each.shown == it.call["text"] and each.begun < view.ended
+                for each in every
+                if each.call["verb"] == "redact"
+            )
+            if it.ended < view.begun and not is_removed and it.call["text"] not in lines:
                 yield f"{it.call['text']} was acknowledged before {view.call['id']} read the file without it"
         for it in gone:
             if it.ended < view.begun and it.shown != "nothing" and it.shown in json.dumps(view.shown):
@@ -209,8 +327,9 @@ def _late_views(every: Sequence[Done], removed: set[Any]) -> Iterator[str]:
             if any(it.begun < view.ended and it.ended > view.begun for it in changes):
                 continue  # an entry that changes meanwhile may be left out
             saves = [it for it in changes if it.call["verb"] == "save" and it.outcome == "ok"]
-            if any(it.ended < view.begun for it in saves) and key not in view.shown["entries"]:
-                yield f"{key} was saved before {view.call['id']} did not find it"
+            for way in ("found", "listed"):
+                if any(it.ended < view.begun for it in saves) and key not in view.shown[way]:
+                    yield f"{key} was saved before {view.call['id']}, where it is not {way}"
 
 
 def _revisions(processes: Sequence[Sequence[Done]]) -> Iterator[str]:
