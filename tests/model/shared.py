@@ -9,8 +9,8 @@ once or not at all, and one that was refused is not; a redacted or forgotten tex
 of a save that no acknowledged later one replaced; a search shows what had been acknowledged, to anyone, before it
 began; and revisions of a record never go back.
 
-Where every outcome is known, that is all of it: the changes of a file, in the order of their revisions, make exactly what
-is there and what was read on the way, and some order of the calls on an entry explains all that was seen of it.
+Where every outcome is known, that is all of it: the changes of a file, in the order of their revisions, make exactly
+what is there and what was read on the way, and some order of the calls on an entry explains all that was seen of it.
 """
 
 from __future__ import annotations
@@ -72,16 +72,17 @@ class Ending:
     kept: str = field(repr=False)
 
 
-def script(seed: int, *, calls: int = 8) -> list[list[Call]]:
-    """The calls of each process; texts are found nowhere else."""
+def script(seed: int, *, calls: int = 8, erases: bool = True) -> list[list[Call]]:
+    """The calls of each process; texts are found nowhere else. Without ``erases`` none waits for open transactions."""
     chance = random.Random(f"shared {seed}")
-    return [[_call(chance, f"s{seed}p{process}c{number}") for number in range(calls)] for process in range(PROCESSES)]
+    names = [[f"s{seed}p{process}c{number}" for number in range(calls)] for process in range(PROCESSES)]
+    return [[_call(chance, name, erases=erases) for name in own] for own in names]
 
 
-def _call(chance: random.Random, name: str) -> Call:
+def _call(chance: random.Random, name: str, *, erases: bool) -> Call:
     verb = chance.choices(
         ("append", "edit", "redact", "undo", "save", "update", "delete", "restore", "forget", "search", "append_many"),
-        (8, 2, 1, 1, 6, 1, 1, 1, 1, 4, 1),
+        (8, 2, int(erases), 1, 6, 1, 1, 1, int(erases), 4, 1),
     )[0]
     return {"verb": verb, "file": chance.choice(FILES), "key": chance.choice(KEYS), "text": f"w{name}w", "id": name}
 
