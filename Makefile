@@ -9,7 +9,7 @@ INSTALLED := .venv/installed-$(VERSION)
 # The tests start hundreds of programs; without the bytecode cache each would compile all of memfiles again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test sweeps check format bench tools clean
+.PHONY: test sweeps stores check format bench tools clean
 
 # Three workers for two processors, as the tests spend much of their time waiting for disks and time-outs.
 test: tools check  ## Everything CI runs: format, lint, types, import contracts, tests.
@@ -35,6 +35,11 @@ sweeps: $(INSTALLED) tools  ## Kills, power cuts and faults at every system call
 	MEMFILES_EVERY_CALL=1 $(BIN)/pytest tests/storage/test_postgres_store.py
 	MEMFILES_WORLDS=5000 $(BIN)/pytest tests/surfaces/test_noninterference.py
 	MEMFILES_ROUNDS=1000 $(BIN)/pytest tests/storage/test_store.py
+
+# Tests that look at the files of a memory directory say so, and are skipped.
+stores: $(INSTALLED)  ## The tests of everything that works on any store, on PostgreSQL; takes some ten minutes.
+	MEMFILES_TEST_STORE=postgresql $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/files \
+	  tests/entries tests/tools tests/surfaces tests/adapters tests/server tests/inspector
 
 # 100,000 entries and the images of file systems take minutes and some GB. MEMFILES_BENCH_ENTRIES=1000,10000 and
 # MEMFILES_BENCH_ROUNDS=40 make it shorter.

@@ -24,7 +24,7 @@ STORE = "MEMFILES_TEST_STORE"
 _TABLES = (
     ("records", "path", "data"),
     ("quarantine", "folder || '/' || path || '.' || id", "data"),
-    ("audit", "'audit/' || month || '.jsonl'", "line"),
+    ("audit", "'audit/' || month || '.jsonl'", r"line || '\x0a'::bytea"),
     ("notes", "'.state/' || name", "body"),
     ("mirror_note", "'.state/mirrored/' || path", "body"),
     ("mirror_note", "'.state/sent/' || path", "sent"),
