@@ -72,9 +72,8 @@ def _rows(place: Path) -> Iterator[tuple[str, bytes]]:
 
     with _server().admin() as admin:
         for table, name, body in _TABLES:
-            found = admin.execute(
-                f"SELECT {name}, {body} FROM {SCHEMA}.{table} WHERE workspace = %s ORDER BY ctid", (_workspace(place),)
-            )
+            rows = f"SELECT {name}, {body} FROM {SCHEMA}.{table} t WHERE workspace = %s ORDER BY to_jsonb(t) -> 'id'"
+            found = admin.execute(rows, (_workspace(place),))
             yield from ((name, bytes(body or b"")) for name, body in found.fetchall())
 
 
