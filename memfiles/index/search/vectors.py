@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NEAREST = 50  # entries that gain by their meaning
+SORTED_FIRST = 200  # entries, of which most often some are those
+IN_ONE_THREAD = 8192  # numbers; OpenBLAS multiplies more than 9,216 in several
 BATCH = 64  # texts embedded at once, at most
 BATCH_CHARACTERS = 16_000  # about 4,000 tokens, by estimate a second; one text may be longer
 MOST_BYTES = 256 * 1024 * 1024  # of matrices that are kept; beyond, those of the partitions used last
@@ -59,7 +61,7 @@ class Matrix(Struct, eq=False):
     """
 
     state: PartState = PartState()
-    ids: Sequence[int] = ()
+    ids: Any = ()
     data: Any = None
     runs: Any = None
     ordinals: Any = None
@@ -72,10 +74,14 @@ class Matrix(Struct, eq=False):
 
     def without(self, gone: Collection[int]) -> Matrix:
         """The same without these rows, as of the same change."""
-        if not (kept := [place for place, id in enumerate(self.ids) if id not in gone]) or len(kept) == len(self.ids):
-            return self if kept else Matrix(self.state)
-        ids = [self.ids[place] for place in kept]
-        return Matrix(self.state, ids, self.data[kept], self.runs[kept], self.ordinals[kept]).ordered()
+        import numpy
+
+        kept = ~numpy.isin(self.ids, list(gone))
+        if kept.all():
+            return self
+        if not kept.any():
+            return Matrix(self.state)
+        return Matrix(self.state, self.ids[kept], self.data[kept], self.runs[kept], self.ordinals[kept]).ordered()
 
     def ordered(self) -> Matrix:
         """The same with the order of its runs."""
@@ -140,7 +146,7 @@ class Matrices:
             gone = fts.gone(connection, part, since=known.state, now=now)
             if gone is None:
                 del self._known[part]
-            elif gone.intersection(known.ids):
+            else:
                 self._known[part] = known.without(gone)
 
     def _follow(self, connection: sqlite3.Connection, model: str) -> None:
@@ -163,14 +169,11 @@ class Matrices:
         flat = numpy.frombuffer(b"".join(row.data for row in rows), dtype=numpy.float16)
         new = flat.reshape(len(rows), length).astype(numpy.float32)
         runs = [self._runs.setdefault(row.run, len(self._runs)) if row.run[0] else -row.id for row in rows]
-        parts = zip(
-            (matrix.data, matrix.runs, matrix.ordinals), (new, runs, [row.ordinal for row in rows]), strict=True
-        )
-        data, all_runs, ordinals = (
-            numpy.asarray(more) if had is None else numpy.concatenate([had, numpy.asarray(more)]) for had, more in parts
-        )
-        ids = [*matrix.ids, *(row.id for row in rows)]
-        return Matrix(matrix.state, ids, data, all_runs, ordinals).ordered()
+        more = [row.id for row in rows], new, runs, [row.ordinal for row in rows]
+        had = matrix.ids, matrix.data, matrix.runs, matrix.ordinals
+        joined = zip(had, map(numpy.asarray, more), strict=True)
+        return Matrix(matrix.state, *(new if old is None or not len(old) else numpy.concatenate([old, new])
+                                      for old, new in joined)).ordered()  # fmt: skip
 
 
 def _without_vector(
@@ -293,33 +296,30 @@ def gains(
     import numpy
 
     asked = _unit(numpy.asarray(embedder.embed([query]), dtype=numpy.float32))[0]
-    ids: list[int] = []
-    nearness: list[NDArray[float32]] = []
-    for part in scope.parts:
-        matrix = matrices.of(scope.connection, part, embedder.model_id, length=len(asked))
-        if matrix.ids:
-            seen, near = _near(matrix, asked, but=scope.shadowed, associate=associate)
-            ids += seen
-            nearness.append(near)
-    if not ids:
+    found = [
+        _near(matrix, asked, but=scope.shadowed, associate=associate)
+        for part in scope.parts
+        if len((matrix := matrices.of(scope.connection, part, embedder.model_id, length=len(asked))).ids)
+    ]
+    if not found:
         return {}
-    near = numpy.concatenate(nearness)
-    chosen = _kept(scope, ((float(near[place]), ids[place]) for place in numpy.argsort(-near, kind="stable")))
-    low = float(numpy.median(near))
+    ids, near = (numpy.concatenate(each) for each in zip(*found, strict=True))
+    chosen = _kept(scope, ((float(near[place]), int(ids[place])) for place in _descending(near)))
+    low = float(numpy.median(near)) if chosen else 0.0
     return {id: share * (value - low) for value, id in chosen if value > low}
 
 
 def _near(
     matrix: Matrix, asked: NDArray[float32], *, but: Collection[int], associate: bool
-) -> tuple[list[int], NDArray[float32]]:
+) -> tuple[Any, NDArray[float32]]:
     """The entries, and how near each is, alone or with the ones just before and after it in its run."""
     import numpy
 
-    order, ids = matrix.order, matrix.ids
+    order = matrix.order
     if but:
-        order = order[[ids[place] not in but for place in order]]
-    alone = (matrix.data @ asked)[order]
-    seen = [ids[place] for place in order]
+        order = order[~numpy.isin(matrix.ids[order], list(but))]
+    alone = _products(matrix.data, asked)[order]
+    seen = matrix.ids[order]
     if not associate or len(seen) < 2:
         return seen, alone
     runs = matrix.runs[order]
@@ -331,6 +331,32 @@ def _near(
     number[:-1] += same
     beside = numpy.where(number > 0, around / numpy.maximum(number, 1), alone)
     return seen, (alone + AROUND * beside).astype(numpy.float32)
+
+
+def _products(data: NDArray[float32], asked: NDArray[float32]) -> NDArray[float32]:
+    """The product of each row with the question, some rows at a time: too few for threads.
+
+    Those of OpenBLAS wait actively for each other, which cost more than the product where others use the processors.
+    """
+    import numpy
+
+    count, length = data.shape
+    some = max(1, IN_ONE_THREAD // length)
+    whole = count // some * some
+    found: NDArray[float32] = numpy.matmul(data[:whole].reshape(-1, some, length), asked).ravel()
+    return numpy.concatenate([found, data[whole:] @ asked])
+
+
+def _descending(near: NDArray[float32]) -> Iterator[int]:
+    """The places of the numbers, those of the largest first, and of equal ones in their order; few are sorted first."""
+    import numpy
+
+    rest = numpy.arange(len(near))
+    if len(near) > SORTED_FIRST:
+        is_first = near >= numpy.partition(near, -SORTED_FIRST)[-SORTED_FIRST]
+        first, rest = numpy.flatnonzero(is_first), numpy.flatnonzero(~is_first)
+        yield from first[numpy.argsort(-near[first], kind="stable")]
+    yield from rest[numpy.argsort(-near[rest], kind="stable")]
 
 
 def _kept(scope: SearchScope, ordered: Iterator[tuple[float, int]]) -> list[tuple[float, int]]:
