@@ -121,13 +121,32 @@ class RunOrder:
         place = self._places.get(id)
         return None if place is None else self._named[bisect_right(self._starts, place) - 1]
 
-    def near(self, id: int, run: RunThread, *, but: Collection[int]) -> Near:
-        """What is next to an entry of a run that is not doubted."""
-        ids, place = self._ids, self._places[id]
-        if but:
-            return Near(self._walked(place, 1, but), self._walked(place, -1, but), run)
-        after, before = ids[place + 1 : place + 1 + REACH], ids[place - 1 : place - 1 - REACH : -1]
-        return Near([each for each in after if each], [each for each in before if each], run)
+    def near(
+        self, ids: Iterable[int], *, but: Collection[int], others: Sequence[RunOrder]
+    ) -> tuple[dict[int, Near], list[int]]:
+        """What is next to those of the rows that are here, and which of them have to be looked up.
+
+        Those are the ones in runs that are doubted, or may be in one of the ``others`` as well.
+        """
+        found: dict[int, Near] = {}
+        unknown: list[int] = []
+        places, starts, named, order = self._places, self._starts, self._named, self._ids
+        doubted = self.doubted.union(*(it.runs for it in others)) if others else self.doubted
+        for id in ids:
+            if (place := places.get(id)) is None:
+                unknown += (id,) if id in self.new else ()
+                continue
+            run = named[bisect_right(starts, place) - 1]
+            if doubted and run in doubted:
+                unknown.append(id)
+            elif but:
+                found[id] = Near(self._walked(place, 1, but), self._walked(place, -1, but), run)
+            else:
+                after, before = order[place + 1 : place + 1 + REACH], order[place - 1 : place - 1 - REACH : -1]
+                if not (after[-1] and before[-1]):  # it is at an end of its run
+                    after, before = ([each for each in side if each] for side in (after, before))
+                found[id] = Near(after, before, run)
+        return found, unknown
 
     def _walked(self, place: int, step: int, but: Collection[int]) -> list[int]:
         found: list[int] = []
@@ -153,18 +172,12 @@ class RunOrders:
         """As the function of that name, from memory where nothing changed."""
         self._follow(connection)
         orders = [order for each in texts if (order := self._order(connection, each)) is not None]
-        found, unknown = {}, list[int]() if len(orders) == len(texts) else [*ids]
-        for id in () if unknown else ids:
-            for order in orders:
-                if (run := order.run_of(id)) is not None:
-                    is_told = run not in order.doubted and not any(run in it.runs for it in orders if it is not order)
-                    if is_told:
-                        found[id] = order.near(id, run, but=but)
-                    else:
-                        unknown.append(id)
-                    break
-            else:
-                unknown += (id,) if any(id in order.new for order in orders) else ()
+        found: dict[int, Near] = {}
+        unknown = [*ids] if len(orders) < len(texts) else []
+        for order in orders if not unknown else ():
+            told, more = order.near(ids, but=but, others=[it for it in orders if it is not order])
+            found |= told
+            unknown += more
         for each in texts:
             self._looked_up[each.part] += len(unknown)
         return found | neighbours(connection, [each.part for each in texts], unknown, but=but)
