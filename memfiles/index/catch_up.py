@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
 from itertools import islice
 from typing import Any
 
 from memfiles.errors import LockTimeout
-from memfiles.index.change_log import HEADER_BYTES, Line
+from memfiles.index.change_log import HEADER_BYTES, ChangeLog, Line
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
 from memfiles.index.record_source import Folders, Look, Source, StoreSource, folder_of
@@ -135,11 +135,20 @@ class Maintenance:
                     self._distrust({name for name, _ in noted.items() ^ times.items()} if is_known else None)
                     self._must_scrub = _meta(connection, "unscrubbed") is not None
                 self._opened = connection
-            if log.is_alone:
+            if log.is_alone and not self._is_sealed(connection, log):
                 self.apply(is_alone=True)
         finally:
             if log.is_alone:
                 log.share()
+
+    def _is_sealed(self, connection: sqlite3.Connection, log: ChangeLog) -> bool:
+        """Whether all is as it was sealed, and the log, which is read, says nothing: then nothing need be written."""
+        with failures():
+            is_same = _meta(connection, "boot") is None and _meta(connection, "log") == log.id
+            if self.trust is not Trust.CURRENT or not is_same or not _is_complete(connection):
+                return False
+        news = self._pending.announcements.read(log, HEADER_BYTES)
+        return news.is_whole and not news.lines
 
     def _distrust(self, folders: Folders = None) -> None:
         """Have the rows of these folders compared before the next answer, or all."""
@@ -305,9 +314,16 @@ class Maintenance:
         self._compare(folders, look)
         self._records.take()
         if not self._records.forbidden:
-            with self.transaction() as connection:
-                _note_complete(connection, look.times, folders=folders, now_ns=look.at_ns)
+            if folders is not None or not self._is_noted(look):
+                with self.transaction() as connection:
+                    _note_complete(connection, look.times, folders=folders, now_ns=look.at_ns)
             self.trust = Trust.CURRENT
+
+    def _is_noted(self, look: Look) -> bool:
+        """Whether the tables say already that all records were compared after these times."""
+        settled, connection = _settled(look.times, look.times, now_ns=look.at_ns), self._connection()
+        with failures():
+            return _is_complete(connection) and _noted_times(connection) == settled
 
     def _compare(self, folders: Folders, look: Look) -> None:
         connection = self._connection()
@@ -375,10 +391,13 @@ def _note_complete(connection: sqlite3.Connection, times: dict[str, int], *, fol
     if folders is None:
         connection.execute("DELETE FROM folder")
     connection.executemany("DELETE FROM folder WHERE name = ?", [(name,) for name in folders or ()])
-    found = [(name, times[name]) for name in compared if name in times]
-    settled = [(name, at) for name, at in found if not 0 <= now_ns - at < _SETTLED_NS]
-    connection.executemany("INSERT INTO folder VALUES (?, ?)", settled)
+    connection.executemany("INSERT INTO folder VALUES (?, ?)", _settled(times, compared, now_ns=now_ns).items())
     _note(connection, complete=1)
+
+
+def _settled(times: Mapping[str, int], names: Iterable[str], *, now_ns: int) -> dict[str, int]:
+    """The times of these folders that the next change of a folder cannot give it again."""
+    return {name: times[name] for name in names if name in times and not 0 <= now_ns - times[name] < _SETTLED_NS}
 
 
 def _note_sealed(connection: sqlite3.Connection, records: Source, *, log: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from memfiles.index.change_log import intent_line
 from memfiles.index.record_source import LARGE
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import encode_entry
@@ -188,3 +190,25 @@ def test_the_totals_of_more_partitions_than_are_remembered_stay_right(tmp_path: 
     memory.close()
 
     assert [{1}, {2}, {3}] == found
+
+
+def test_a_memory_that_is_not_changed_leaves_its_index_as_it_was(memory: Memory) -> None:
+    """Opened, compared with all files, asked and closed: nothing is written, and a killed process is noticed still."""
+    memory.keys()
+    memory.close()
+    time.sleep(0.2)  # until the last change of a folder cannot be mistaken for the next one
+    file, log = memory.directory / ".state/index.sqlite", memory.directory / ".state/entries.log"
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    again = Memory(memory.directory)
+    again.index.verify()
+    found = len(again.keys())
+    again.close()
+    after = file.read_bytes(), file.stat().st_mtime_ns
+    _edit_in_place(memory, 7, "green")
+    log.write_bytes(log.read_bytes() + intent_line("0123456789ab:0", [_entry(7).path]))
+    last = Memory(memory.directory)
+    last.index.verify([])  # opens it
+    last.index.catch_up()
+    last.close()
+
+    assert (before, USERS, 0, 1) == (after, found, again.reads, last.reads)
