@@ -148,6 +148,7 @@ def test_no_method_does_without_the_token(serving: Serving, method: str) -> None
     assert 401 == serving.ask({}, method=method)
 
 
+@pytest.mark.directory("it changes a file by hand")
 @pytest.mark.parametrize("body", ["no JSON", "[1, 2]", '{"id": 1}', {"jsonrpc": "2.0", "id": 1, "method": "x"}])
 def test_a_malformed_request_is_answered_and_the_server_lives_on(serving: Serving, body: Any) -> None:
     """Each is told that it is wrong, and the next client is served."""
