@@ -94,8 +94,7 @@ class EntryWriter:
 
     def import_(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
         """Save drafts from elsewhere, all or nothing, with the times they had there; errors as of ``save``."""
-        agent = caller.provenance.agent
-        user = user_of(caller)
+        agent, user = caller.provenance.agent, user_of(caller)
         places = [(each, location_of(agent, user, *each.place, id=os.urandom(16).hex())) for each in drafts]
         targets = [SaveTarget(it.place.path(it.checked.draft.key), place, past=it.past) for it, place in places]
         stamp = Stamp(self._db.now(), caller.actor(None))
@@ -173,8 +172,9 @@ class EntryWriter:
             named = successor(entry.text, name=ascii(key[:80]))  # in errors
             changed = file_changes.edit(named, stamp, old=old, new=new)
             content = entry.content if changed.record is None else changed.record.content
+            edited = Draft(key, content, said_at=entry.said_at or None)
             try:
-                saved = self.update(caller, Draft(key, content), expected_revision=entry.revision, call_id=call_id)
+                saved = self.update(caller, edited, expected_revision=entry.revision, call_id=call_id)
                 return replace(saved, matches=changed.receipt.matches, line=changed.receipt.line)
             except RevisionConflict:
                 if expected_revision is not None or round_ == _ROUNDS:

@@ -67,7 +67,11 @@ SavedKey = Annotated[TextArgument, Meta(description="The key as it was saved.")]
 OnlyTags = Annotated[Texts | None, Meta(description="Only entries with all of these tags.")]
 OnlyCategory = Annotated[TextArgument | None, Before(said), Meta(description="Only entries of this category.")]
 OnlyKind = Annotated[Kind | None, Before(small), Meta(description="Only entries of this kind.")]
-SaidAt = Annotated[TextArgument | None, Before(said), Meta(description="When it was said, if not today.")]
+SaidAt = Annotated[
+    TextArgument | None,
+    Before(said),
+    Meta(description="When it was said, as 2026-11-21."),
+]
 MaxResults = Annotated[ResultCount | None, Meta(description=f"By default {DEFAULT_RESULTS}.")]
 BudgetBytes = Annotated[
     Annotated[int, Meta(ge=LEAST_SEARCH_BYTES), Before(whole)] | None,

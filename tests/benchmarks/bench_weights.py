@@ -1,6 +1,6 @@
 """Where the weights of a search come from: fitted to four conversations each, and measured on the fifth.
 
-Every fit begins from round values that were named before anything was measured, and is drawn back to them. The
+Every fit begins from round values, some of them named knowing an earlier fit, and is drawn back to them. The
 conversation that is left out has no part in it; the figures are those of real searches in it. The table that memfiles
 has is the fit to all five, rounded. What was not fitted anew each time is the form: which weights there are, and the
 constants beside the table. They were chosen with all five in view, so other conversations may give a little less.

@@ -27,7 +27,8 @@ Numbers = NDArray[numpy.float32]
 Point = Mapping[str, float]
 """Weights by name, those of a pair with their place: ``after.0``."""
 
-# Where a fit begins, and what it is drawn back to: round values, named before anything was measured.
+# Where a fit begins, and what it is drawn back to: round values. Those of the second line were named by someone who
+# knew an earlier fit.
 START: Point = {
     **{"answer": 0.55, "after.0": 0.2, "after.1": 0.2, "before.0": 0.15, "before.1": 0.1, "run": 0.7},
     **{"label": 0.5, "moment": 1.0, "asks": 0.05, "tells_when": 0.1, "tells_number": 0.1},

@@ -37,6 +37,20 @@ def test_an_entry_says_when_it_was_said(tmp_path: Path) -> None:
     assert ("", False) == (again.said_at, "said_at" in again.to_dict())
 
 
+def test_a_new_text_was_said_now_and_an_edited_one_when_it_was_said(tmp_path: Path) -> None:
+    """An edit corrects what was said; another text takes its place."""
+    with entries_in(tmp_path) as entries:
+        entries.save(ADA, "a", "Met Bob last Friday.", said_at="2026-05-04")
+        entries.edit(ADA, "a", "Bob", "Eve")
+        edited = entries.get(ADA, "a")
+        entries.update(ADA, "a", content="Met Bob yesterday.")
+        updated = entries.get(ADA, "a")
+
+    assert edited is not None
+    assert updated is not None
+    assert ("2026-05-04T00:00:00.000Z", "") == (edited.said_at, updated.said_at)
+
+
 @pytest.mark.parametrize("said_at", ["yesterday", "2026-02-30", "24h", 7, float("nan"), ["2026-05-04"]])
 def test_what_is_no_moment_is_refused(said_at: Any, tmp_path: Path) -> None:
     """With what it may be; nothing is saved."""
