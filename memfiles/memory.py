@@ -84,7 +84,7 @@ def open(
         replica = manager.replica if counted is not None else None
         given = partial(assembled, embedder=embedder, summariser=summariser, audit=log, origin=manager.origin)
         assemble = partial(given, workflow, manager.records, manager.subscribers)
-        entries = lazy_entries(workflow, assemble, replica=replica, at_once=watch)
+        entries = lazy_entries(workflow, assemble, replica=replica, at_once=watch, has_embedder=embedder is not None)
         cleanup.callback(entries.close)
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
         kept = partial(conflicts_in, home, rewrite=partial(_rewrite, manager, entries), audit=log)

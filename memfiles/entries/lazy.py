@@ -60,13 +60,23 @@ class LazyEntries:
     ``are_needed``: that, or it declares memory files per user, whose records are kept with the entries.
     """
 
-    def __init__(self, workflow: Workflow, assemble: Callable[[], Entries], *, may_change: bool = True) -> None:
+    def __init__(
+        self,
+        workflow: Workflow,
+        assemble: Callable[[], Entries],
+        *,
+        may_change: bool = True,
+        has_embedder: bool = False,
+    ) -> None:
         """``assemble`` is called when the entries are opened; see ``assembled``.
 
-        ``may_change``: closing a session may change entries, as the memory is not only looked at.
+        ``may_change``: closing a session may change entries, as the memory is not only looked at. ``has_embedder``:
+        ``assemble`` gives them one that the workflow need not declare.
         """
         self.may_change = may_change
-        self.are_declared = workflow.memory.entries is not None
+        declared = workflow.memory.entries
+        self._by_meaning = has_embedder or (declared is not None and declared.meaning)
+        self.are_declared = declared is not None
         self.are_needed = self.are_declared or workflow.shared_files != workflow.memory.files
         self._swept = workflow.place / SWEPT if isinstance(workflow.place, Path) else None
         kept = workflow.memory.retention
@@ -111,8 +121,8 @@ class LazyEntries:
         return not 0 <= age < self._pause_seconds
 
     def meaning(self) -> dict[str, str | None] | None:
-        """The status of search by meaning; None if nobody wants it, or the entries are not in use."""
-        if self._entries is None and not self.are_declared:
+        """The status of search by meaning; None if nobody wants it, or the index cannot be read at once."""
+        if not self._by_meaning:
             return None
         found = self.opened().parts.meaning.status()
         return None if found is None else found.to_dict()
@@ -130,13 +140,13 @@ class LazyEntries:
 
 
 def lazy_entries(
-    workflow: Workflow, assemble: Callable[[], Entries], *, replica: Replica | None, at_once: bool
+    workflow: Workflow, assemble: Callable[[], Entries], *, replica: Replica | None, at_once: bool, has_embedder: bool
 ) -> LazyEntries:
     """The entries; a mirrored directory's replica learns of them at their opening.
 
     If they are declared, they are opened now where they are mirrored or, ``at_once``, watched.
     """
-    entries = LazyEntries(workflow, assemble)
+    entries = LazyEntries(workflow, assemble, has_embedder=has_embedder)
     if replica is not None:
         entries.when_opened(lambda it: replica.with_entries(it.repository, release_forgotten=it.release_forgotten))
     if entries.are_needed and (at_once or replica is not None):

@@ -187,7 +187,7 @@ class _Search(Struct, frozen=True):
 class Answers:
     """What a search found: its ``hits``, best first, of which each record is read when it is asked for.
 
-    ``meaning``: whether the semantic leg took part; ``unmeant``: why it did not, if it should have.
+    ``meaning``: whether the semantic leg took part; ``why_no_meaning``: why it did not, if it should have.
     ``are_late``: a record had changed before it was read.
     """
 
@@ -197,10 +197,10 @@ class Answers:
         hits: Sequence[Hit],
         *,
         meaning: bool,
-        unmeant: str | None,
+        why_no_meaning: str | None,
         read: Callable[[str, int], Entry | None],
     ) -> None:
-        self.query, self.hits, self.meaning, self.unmeant = query, hits, meaning, unmeant
+        self.query, self.hits, self.meaning, self.why_no_meaning = query, hits, meaning, why_no_meaning
         self._read = read
         self.are_late = False
 
@@ -217,7 +217,7 @@ class Answers:
     def results(self, found: Sequence[tuple[Entry, Hit]]) -> Results:
         """What was found as a session gets it."""
         matches = (Match(found_in(entry), hit.score, hit.legs, hit.snippet) for entry, hit in found)
-        return Results(self.query, tuple(matches), meaning=self.meaning, unmeant=self.unmeant)
+        return Results(self.query, tuple(matches), meaning=self.meaning, why_no_meaning=self.why_no_meaning)
 
 
 class EntryReader:
@@ -278,7 +278,7 @@ class EntryReader:
         for _ in range(_ROUNDS):
             self._db.refresh(asked.view)
             hits, question, why = self._found(asked)
-            answers = Answers(query, hits, meaning=question is not None, unmeant=why, read=self._read)
+            answers = Answers(query, hits, meaning=question is not None, why_no_meaning=why, read=self._read)
             with self._db.repository.together([hit.path for hit in hits[: 2 * MAX_RESULTS]]):
                 made = use(answers)
             if not answers.are_late:
@@ -314,7 +314,7 @@ class EntryReader:
     def _found(self, asked: _Search) -> tuple[list[Hit], QueryEmbedder | None, str | None]:
         """The hits, the question for the semantic leg, and why there is none, if there should be one."""
         if not self.meaning.is_wanted:
-            return self._hits(asked, None), None, None
+            return self._hits(asked, None), None, self.meaning.noted(None)
         self._expire(asked.view)
         try:
             question = self.meaning.question(asked.view, asked.query)

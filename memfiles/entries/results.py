@@ -85,7 +85,7 @@ class Match(Struct, frozen=True):
 class Results(Struct, frozen=True):
     """The results of a search, best first. ``meaning``: whether the semantic leg took part.
 
-    ``unmeant``: why it did not, if it should have; ``note`` says so.
+    ``why_no_meaning``: why it did not, if it should have; ``note`` says so.
     With ``budget_bytes`` they are those that fit, each followed by its neighbours.
     """
 
@@ -93,7 +93,7 @@ class Results(Struct, frozen=True):
     matches: tuple[Match, ...]
     meaning: bool = False
     budget_bytes: int | None = None
-    unmeant: str | None = None
+    why_no_meaning: str | None = None
 
     @property
     def note(self) -> str | None:
@@ -102,8 +102,8 @@ class Results(Struct, frozen=True):
         if len(self.query) > MAX_QUERY:
             ends = f"only its first and last {MAX_QUERY // 2} were searched for: ask a shorter question"
             notes.append(f"the query has {len(self.query)} characters; {ends}")
-        if self.unmeant is not None:
-            notes.append(f"only words were searched for, not their meaning: {self.unmeant}")
+        if self.why_no_meaning is not None:
+            notes.append(f"only words were searched for, not their meaning: {self.why_no_meaning}")
         return "; ".join(notes) or None
 
     def to_dict(self) -> dict[str, Any]:

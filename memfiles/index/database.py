@@ -6,9 +6,10 @@ Whatever its tables hold is derived from the records, so the file may be lost at
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -16,8 +17,9 @@ from memfiles.errors import StorageFailed
 from memfiles.index.rows import DECLARED
 from memfiles.index.text import fts
 from memfiles.records.keys import FILES, IDS, USERS
-from memfiles.storage.derived_database import DAMAGED, DerivedDatabase, DerivedFile
+from memfiles.storage.derived_database import DAMAGED, DatabaseLost, DerivedDatabase, DerivedFile
 
+T = TypeVar("T")
 PATH = ".state/index.sqlite"
 FORMAT = 17  # changes with the tables, and with what they hold
 TABLES = (
@@ -112,6 +114,13 @@ def index_database(directory: Path, descriptor: int) -> DerivedDatabase:
     return DerivedDatabase(_FILE, directory, descriptor=descriptor)
 
 
+def peek(directory: Path, work: Callable[[sqlite3.Connection], T]) -> T | None:
+    """The answer of the tables as they are; None if there are none. ``IndexUnusable`` at once if another holds them."""
+    with suppress(DatabaseLost), failures(), closing(_FILE.connect(directory, patience=0.0)) as connection:
+        return work(connection)
+    return None
+
+
 def note_forgets(connection: sqlite3.Connection, revisions: Mapping[str, int]) -> None:
     """Note records that are to be forgotten, by path, with their revisions, before their content goes; may be repeated.
 
@@ -129,15 +138,16 @@ def noted_forgets(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def note_meaning(connection: sqlite3.Connection, why: str | None, *, at: str) -> None:
-    """Note why searches leave the meaning out since ``at``, or, with None, that they do not."""
+    """Note why searches leave the meaning out, since ``at`` or an earlier note; with None, that they do not."""
     if why is None:
         connection.execute("DELETE FROM meta WHERE key = ?", (_MEANING,))
     else:
-        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_MEANING, f"{at} {why}"))
+        since, _ = noted_meaning(connection) or (at, None)
+        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_MEANING, f"{since} {why}"))
 
 
 def noted_meaning(connection: sqlite3.Connection) -> tuple[str, str] | None:
-    """Since when the searches of a process leave the meaning out, and why; None if none is known to do so."""
+    """Since when searches leave the meaning out, and why; None if the last one did not."""
     found = connection.execute("SELECT value FROM meta WHERE key = ?", (_MEANING,)).fetchone()
     return None if found is None else tuple(found[0].split(" ", 1))
 

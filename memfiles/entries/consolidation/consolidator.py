@@ -271,11 +271,11 @@ class _GuardedSummariser(Struct, frozen=True):
             raise ModelUnavailable
         found = self.breaker.call(lambda: self.inner.summarise(texts, most_bytes=most_bytes), seconds=left)
         if not isinstance(found, str) or not found.strip():
-            raise self.breaker.failed("it returned no text")
+            raise self.breaker.failed("returned no text")
         try:
             long = cut(found.strip(), MAX_ENTRY_BYTES)
         except UnicodeError as error:
-            raise self.breaker.failed("it returned text that is not Unicode") from error
+            raise self.breaker.failed("returned text that is not Unicode") from error
         checked = self.rules.check(Draft(FOLDED, long)).draft.content or ""  # before a credential in it could be cut
         return cut(checked, most_bytes)
 

@@ -145,9 +145,8 @@ def recall(
     reader.count_reads(caller, [each.entry for path, each in block.taken.items() if path in found])
     shown = _in_order(block.taken, included, answers.hits)
     text = "\n".join([HEAD, *(block.blocks[each.entry.path] for each in shown)]) if shown else ""
-    return Recall(
-        answers.query, text, shown, budget_bytes, left_out, Results(answers.query, (), unmeant=answers.unmeant).note
-    )
+    note = Results(answers.query, (), why_no_meaning=answers.why_no_meaning).note
+    return Recall(answers.query, text, shown, budget_bytes, left_out, note)
 
 
 def _chosen(budget_bytes: int, included: list[Entry], pinned: list[Entry], answers: Answers) -> Chosen:

