@@ -255,7 +255,7 @@ class Meaning:
     def shrink(self) -> None:
         """Drop the vectors of what was forgotten from this process's memory.
 
-        What another process forgets is dropped by the next search by meaning.
+        What another process forgets is dropped by the next search by meaning in the same partition.
         """
         self._index.ask(self.matrices.shrink)
 

@@ -131,3 +131,16 @@ def test_a_forget_takes_the_vector_out_of_memory(tmp_path: Path) -> None:
         entries.forget(Visitor(), key="breakfast", why="asked to")
 
         assert (3, 2) == (before, len(entries.parts.meaning.matrices))
+
+
+def test_what_another_process_forgets_leaves_memory_with_the_next_search(tmp_path: Path) -> None:
+    """Not before: nobody tells a process that does not watch."""
+    with entries_in(tmp_path, embedder=SubjectEmbedder()) as entries, entries_in(tmp_path) as others:
+        for key, content in (("pet", "a dog"), ("breakfast", "coffee")):
+            entries.save(Visitor(), key, content)
+        entries.search(Visitor(), "drink")
+        others.forget(Visitor(), key="breakfast", why="asked to")
+        before = len(entries.parts.meaning.matrices)
+        entries.search(Visitor(), "pet")
+
+        assert (2, 1) == (before, len(entries.parts.meaning.matrices))
