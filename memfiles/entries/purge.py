@@ -84,9 +84,9 @@ class Purger(Struct):
             erased_now = self._erase(due, now)
             self._finish(erased_now, due)
             self._drop_audit()
-            self._tidy_store()
             is_all = len(due) < _PORTION
             self.looks_at = self._next_time(now, has_erased=bool(erased_now)) if is_all else now
+        self._tidy_store()
 
     def purge(self, *, dry_run: bool, progress: Progress | None = None) -> Purged:
         """Erase all that is due; ``dry_run`` counts. Errors as of ``Forgetter.forget``; ``progress`` as of ``open``."""
@@ -107,9 +107,10 @@ class Purger(Struct):
             if not portion:  # others were faster, or put them back
                 break
         self._finish(done, noted)
-        self._tidy_store()
         count = sum(entry.retired is None for entry, _ in done)
-        return Purged(count, len(done) - count, self._drop_audit())
+        purged = Purged(count, len(done) - count, self._drop_audit())
+        self._tidy_store()
+        return purged
 
     def erase(self, paths: Iterable[str]) -> None:
         """Erase those of these entries whose time is over; what cannot be done at once is done by the next sweep."""
@@ -155,9 +156,12 @@ class Purger(Struct):
         self.sweep()
 
     def _tidy_store(self) -> None:
-        """Let a store that keeps notes of what was changed remove old ones."""
-        if isinstance(self.db.store, RemoteStore):
-            self.db.store.checkpoint()
+        """Let a store that keeps notes of what was changed remove old ones; a failure is only logged."""
+        try:
+            if isinstance(self.db.store, RemoteStore):
+                self.db.store.checkpoint()
+        except MemfilesError as error:
+            _log.warning("old notes of commits are not removed yet; that is tried again later: %s", error)
 
     @contextmanager
     def _logging(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ from memfiles.sync.status import kept_conflicts, status_on_disk
 from memfiles.tools.session import Session
 from tests.cli.command_line import Ran, run
 from tests.support import ROOT
-from tests.support.postgres import OUTSIDER, PostgresServer, postgres_server
+from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server
 from tests.support.workflows import write_workflow
 
 TEXT = """
@@ -399,6 +399,25 @@ def test_a_purge_removes_old_notes_of_commits(server: PostgresServer, tmp_path: 
         found = [match.found.key for match in memory.entries.search(session, "green").matches]
 
     assert ((2,), (0,), ["tea"]) == (before, after, found)
+
+
+@pytest.mark.slow
+def test_a_purge_ends_well_where_notes_of_commits_stay(
+    server: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A role from before notes were removed may not remove them: that is said, and all else is done."""
+    place = f"store: {json.dumps(server.url(server.workspace()))}"
+    path = write_workflow(tmp_path, TEXT.format(place=place, mirror=""))
+    with memfiles.open(path, watch=False) as memory, server.admin() as admin:
+        memory.entries.save(memory.session("desk"), "tea", "green")
+        admin.execute(f"REVOKE DELETE ON memfiles.commits FROM {ROLE}")
+        try:
+            purged = memory.purge()
+        finally:
+            admin.execute(f"GRANT DELETE ON memfiles.commits TO {ROLE}")
+
+    assert (0, 0) == (purged.expired, purged.deleted)
+    assert "old notes of commits are not removed yet" in caplog.text
 
 
 def test_nothing_of_psycopg_is_loaded_without_a_store(tmp_path: Path) -> None:
