@@ -126,7 +126,8 @@ class JournalFile:
         False as well once a frame goes beyond it: zeros written there would destroy the frame.
         """
         can_grow = self.capacity >= BEGINNING and self.high_water <= self.capacity
-        added = min(self.capacity, CAPACITY - self.capacity) if can_grow else 0
+        if not can_grow or (added := min(self.capacity, CAPACITY - self.capacity)) == 0:
+            return False
         disk = os.fstatvfs(self._descriptor)
         if disk.f_bavail * disk.f_frsize < 2 * added:  # at least half of the room is left to others
             return False
@@ -138,7 +139,7 @@ class JournalFile:
             os.ftruncate(self._descriptor, self.capacity)
             return False
         self.capacity += added
-        return added > 0
+        return True
 
     def end_at_tail(self) -> None:
         """Ensure on disk that no frame follows the last good one."""
