@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from memfiles.files.manager import MemoryManager
 from tests.support.another_process import another_process
 from tests.support.records import declared, files_under, rewrite
 from tests.support.saved import files_holding
-from tests.support.stores import place_of, put_by_hand
+from tests.support.stores import STORE, place_of, put_by_hand
 
 TEXT = "Grüße von hunter2"
 ESCAPED = json.dumps(TEXT)[1:-1]
@@ -37,7 +38,7 @@ def test_the_text_is_gone_from_record_history_and_journal(manager: MemoryManager
     manager.append("notes", f"1 {TEXT}\n")
     manager.edit("notes", "von", "an")
     manager.append("notes", f"2 {TEXT}\n")
-    assert holding(tmp_path, TEXT)
+    assert (1 if STORE in os.environ else 2) == len(holding(tmp_path, TEXT))  # a directory has a journal
     redaction = manager.redact("notes", TEXT)
 
     assert [] == holding(tmp_path, TEXT)
