@@ -335,12 +335,13 @@ def test_an_entry_of_a_run_leaves_no_file(tmp_path: Path) -> None:
         assert [] == files_holding(tmp_path, *NEEDLES)
 
 
+KEPT = pytest.param(quarantine, "remove_if", marks=pytest.mark.directory("others keep copies elsewhere"))
 COMMIT = pytest.param(Transactions, "commit", marks=pytest.mark.directory("only its changes are made by this"))
 
 
 @pytest.mark.parametrize(
     ("owner", "method"),
-    [(Index, "forget"), (quarantine, "remove_if"), (Store, "scrub"), (Forgetter, "complete"), COMMIT],
+    [(Index, "forget"), KEPT, (Store, "scrub"), (Forgetter, "complete"), COMMIT],
 )
 def test_a_kill_in_the_middle_is_made_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str

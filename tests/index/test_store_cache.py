@@ -172,7 +172,9 @@ def _rewind(database: Path, point: str) -> None:
     store, xmin, *_ = point.replace(":", "/").split("/")
     later = int(xmin) + 1_000_000
     with sqlite3.connect(database) as connection:
-        connection.execute("UPDATE meta SET value = ? WHERE key = 'point'", (f"{store}/{later}:{later}:",))
+        connection.execute(
+            "UPDATE meta SET value = ? WHERE key = 'point'", (f"{store}/{later}:{later}:@{point.rpartition('@')[2]}",)
+        )
 
 
 def test_a_cache_that_cannot_be_used_costs_time_only(url: str, tmp_path: Path) -> None:

@@ -203,6 +203,23 @@ def test_a_commit_that_ends_late_is_in_the_feed(
     assert [["after.json"], ["late.json"], []] == [[*each.records] for each in told]
 
 
+def test_an_id_that_a_crashed_server_uses_again_is_told(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """A snapshot from before the crash takes that transaction for seen; it began later, which tells."""
+    store = open_store(workspace := server.workspace())
+    put(store, {"before.json": "1"})
+    point = store.changes().until
+    with server.admin() as admin:
+        again = "INSERT INTO memfiles.records (workspace, path, version, data) VALUES (%s, 'again.json', 8, 'x')"
+        admin.execute(again, (workspace,))
+        commit = "INSERT INTO memfiles.commits (workspace, xact, id, paths) VALUES (%s, '3', 8, '{again.json}')"
+        admin.execute(commit, (workspace,))
+
+    assert (True, ["again.json"]) == (store.wait(point, seconds=0.0), [*store.changes(point).records])
+    assert {} == store.changes(store.changes(point).until).records
+
+
 def test_old_notes_of_commits_are_removed(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
     """What is told from a point before them is everything; what comes after a later point is told as ever."""
     store = open_store(workspace := server.workspace())

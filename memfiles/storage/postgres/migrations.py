@@ -169,6 +169,8 @@ CREATE POLICY own ON {s}.mirror_note
 """
 
 _THIRD = """
+CREATE INDEX commits_by_time ON {s}.commits (workspace, at);
+
 CREATE OR REPLACE FUNCTION {s}.change(
     of_workspace text, commit_id bigint, is_again boolean, is_durable boolean, wait_ms integer, locks bigint[],
     seen_paths text[], seen_versions bigint[], aside_paths text[], reasons text[],

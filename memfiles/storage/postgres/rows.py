@@ -18,6 +18,12 @@ from memfiles.storage.quarantine import FOLDER, KeptCopy, MergeSide, holds
 _FETCHED_MAX = 16  # up to so many unknown records are fetched whole before a decision, of more the signatures
 _KNOWN_MAX = 65_536  # signatures of about 200 bytes each
 
+# A server that crashed uses ids of transactions again that were over but not on its disk, such as those of a NOTIFY. To
+# a snapshot from before, the later ones look seen; so a point has a time as well, and what began since is told anyway.
+_POINT: LiteralString = (
+    "pg_current_snapshot()::text || '@' || (extract(epoch FROM statement_timestamp()) * 1e6)::bigint"
+)
+
 STATEMENTS: dict[str, LiteralString] = {
     "find": "SELECT path, version, data FROM {s}.records WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
     "paths": "SELECT path FROM {s}.records WHERE workspace = %(workspace)s AND starts_with(path, %(folder)s)"
@@ -36,21 +42,22 @@ STATEMENTS: dict[str, LiteralString] = {
     "change": "SELECT {s}.change(%(workspace)s, %(id)s, %(is_again)s, %(is_durable)s, %(wait_ms)s,"
     " %(locks)s::bigint[], %(seen_paths)s::text[], %(seen)s::bigint[], %(aside)s::text[], %(reasons)s::text[],"
     " %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[])",
-    "every": "SELECT pg_current_snapshot()::text, true, r.path, r.version, octet_length(r.data)"
+    "every": "SELECT " + _POINT + ", true, r.path, r.version, octet_length(r.data)"
     " FROM (SELECT) one LEFT JOIN {s}.records r ON r.workspace = %(workspace)s",
     # one statement, so that what is told and the next point are of the same snapshot
     "changed": "WITH changed AS (SELECT DISTINCT unnest(c.paths) AS path FROM {s}.commits c"
-    " WHERE c.workspace = %(workspace)s AND c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
-    " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))"
-    " SELECT pg_current_snapshot()::text,"
+    " WHERE c.workspace = %(workspace)s AND (c.at >= to_timestamp(%(at)s / 1e6)"
+    " OR c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
+    " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot)))"
+    " SELECT " + _POINT + ","
     " pg_snapshot_xmax(%(point)s::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot()) AND NOT EXISTS ("
     " SELECT FROM {s}.commits p WHERE p.workspace = %(workspace)s AND p.paths = '{{}}'"
     " AND p.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)),"
     " c.path, r.version, octet_length(r.data) FROM (SELECT) one LEFT JOIN changed c ON true"
     " LEFT JOIN {s}.records r ON r.workspace = %(workspace)s AND r.path = c.path",
     "is_behind": "SELECT EXISTS (SELECT FROM {s}.commits c WHERE c.workspace = %(workspace)s"
-    " AND c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
-    " AND (c.paths = '{{}}' OR NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot)))",
+    " AND (c.at >= to_timestamp(%(at)s / 1e6) OR c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
+    " AND (c.paths = '{{}}' OR NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))))",
     # a row without paths is left in the place of what is removed, so that a point from before is known to be too old
     "prune": "WITH old AS (DELETE FROM {s}.commits c WHERE c.workspace = %(workspace)s"
     " AND c.xact < pg_snapshot_xmin(pg_current_snapshot()) AND c.xact IN (SELECT o.xact FROM {s}.commits o"
@@ -70,7 +77,7 @@ STATEMENTS: dict[str, LiteralString] = {
     " THEN 'MAINTAIN' ELSE 'TRIGGER' END)) FROM pg_class"
     " WHERE relnamespace = '{s}'::regnamespace AND relname = ANY(%(tables)s)), pg_is_in_recovery(),"
     " (SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()))",
-    "point": "SELECT pg_current_snapshot()::text",
+    "point": "SELECT " + _POINT,
     # a dead row keeps the oldest transaction of its table from being called frozen
     "is_clean": "SELECT bool_and(age(c.relfrozenxid) <= age(%(now)s::xid)) FROM pg_class t"
     " JOIN pg_class c ON c.oid IN (t.oid, t.reltoastrelid)"

@@ -53,7 +53,7 @@ KEPT_SECONDS = 86_400.0
 _PRUNED_AT_ONCE = 10_000
 _LEAST_SERVER = 140_000
 ERASED_FROM = ("records", "quarantine")
-_POINT = re.compile(r"([0-9a-f-]{36})/((\d{1,18}):(\d{1,18}):((?:\d{1,18}(?:,\d{1,18})*)?))")
+_POINT = re.compile(r"([0-9a-f-]{36})/((\d{1,18}):(\d{1,18}):((?:\d{1,18}(?:,\d{1,18})*)?))@(\d{1,18})")
 T = TypeVar("T")
 
 
@@ -162,8 +162,9 @@ class PostgresStore:
 
     def changes(self, since: str | None = None) -> Changes:
         """See ``RecordStore``. A point is what a snapshot of the database had seen."""
-        point = self._snapshot(since)
-        rows = self._rows.ask("every" if point is None else "changed", point=point, what="the records cannot be listed")
+        point, at = self._snapshot(since)
+        given: dict[str, Any] = {"point": point, "at": at, "what": "the records cannot be listed"}
+        rows = self._rows.ask("every" if point is None else "changed", **given)
         until, is_of_here = rows[0][:2]
         if not is_of_here:  # the database was put back to an earlier time, or the point is older than what is kept
             return self.changes()
@@ -174,10 +175,10 @@ class PostgresStore:
 
     def wait(self, since: str, *, seconds: float) -> bool:
         """See ``RecordStore``: told by a notification, or found by a look twice a second."""
-        point = self._snapshot(since)
+        point, at = self._snapshot(since)
         if point is None:
             return True
-        look = {"point": point, "what": "the records cannot be listed"}
+        look: dict[str, Any] = {"point": point, "at": at, "what": "the records cannot be listed"}
         return self._news.wait(lambda: bool(self._rows.ask("is_behind", **look)[0][0]), seconds=seconds)
 
     def scrub(self, tables: Sequence[str] = ERASED_FROM) -> None:
@@ -338,15 +339,15 @@ class PostgresStore:
                 held.callback(lock.release)
             yield
 
-    def _snapshot(self, since: str | None) -> str | None:
-        """The snapshot in a point of this workspace, None if it means nothing here."""
+    def _snapshot(self, since: str | None) -> tuple[str | None, int]:
+        """The snapshot in a point of this workspace and its time, None if it means nothing here."""
         found = _POINT.fullmatch(since or "")
         if found is None or found[1] != self.id:
-            return None
+            return None, 0
         running = [int(each) for each in found[5].split(",") if each]
         numbers = [int(found[3]), *running, int(found[4])]
         is_sound = running == sorted(set(running)) and numbers == sorted(numbers) and numbers[0] > 0
-        return found[2] if is_sound else None
+        return found[2] if is_sound else None, int(found[6])
 
     def _vacuum(self, connection: psycopg.Connection[Any], tables: Sequence[str], erased: str) -> None:
         """Remove the dead rows of every transaction up to now."""
