@@ -314,7 +314,7 @@ class EntryReader:
     def _found(self, asked: _Search) -> tuple[list[Hit], QueryEmbedder | None, str | None]:
         """The hits, the question for the semantic leg, and why there is none, if there should be one."""
         if not self.meaning.is_wanted:
-            return self._hits(asked, None), None, self.meaning.noted(None)
+            return self._hits(asked, None), None, None if self.meaning.is_settled else self.meaning.noted(None)
         self._expire(asked.view)
         try:
             question = self.meaning.question(asked.view, asked.query)

@@ -213,12 +213,8 @@ class Meaning:
         self.matrices = Matrices()
         self._index, self._now = index, now
         self._embedder = GuardedEmbedder(embedder) if embedder is not None else None
-        self._is_settled = False  # whether a note of when there was an embedder is gone
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether there should be an embedder."""
-        return self._embedder is not None
+        self.is_wanted = embedder is not None
+        self.is_settled = False  # whether a note of when there was an embedder is gone
 
     def question(self, view: Sequence[PartitionKey], query: str) -> QueryEmbedder:
         """The question, with vectors of all contents in these partitions. Raises ``ModelUnavailable``."""
@@ -231,12 +227,12 @@ class Meaning:
         why = None
         if error is not None and self._embedder is not None:
             why = (str(error) or self._embedder.why or "the embedder cannot be used")[:MAX_WHY]
-        if self._embedder is not None or not self._is_settled:
+        if self._embedder is not None or not self.is_settled:
             with suppress(StorageFailed):  # the search has succeeded; the next one notes it
                 found = self._index.ask(noted_meaning)
                 if why != (found and found[1]):
                     self._index.change(partial(note_meaning, why=why, at=self._now()), durable=False)
-                self._is_settled = True
+                self.is_settled = True
         return why
 
     def status(self) -> MeaningStatus | None:
