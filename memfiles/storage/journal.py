@@ -35,8 +35,8 @@ from memfiles.storage.locks import forks_so_far, lock_descriptor
 FOLDER = ".journal"
 SUFFIX = ".journal"
 CAPACITY = 4 * 1024 * 1024
-BEGINNING = 64 * 1024  # doubled whenever it is full: all of it is written to the disk, also for a few changes
-SMALLEST = 16 * 1024  # on a disk that is nearly full
+BEGINNING = 256 * 1024  # doubled whenever it is full: all of it is written to the disk, also for a few changes
+SMALLEST = 64 * 1024  # on a disk that is nearly full
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 BASES_BYTES = CAPACITY  # of versions kept in memory, for deltas of the next ones
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -121,16 +121,12 @@ class JournalFile:
         return positions
 
     def grow(self) -> bool:
-        """Double the capacity, up to ``CAPACITY``; False if it is that large, or if the disk is or was nearly full.
+        """Double the capacity, up to ``CAPACITY``; False if it is that large, or if the disk is or was full.
 
         False as well once a frame goes beyond it: zeros written there would destroy the frame.
         """
         can_grow = self.capacity >= BEGINNING and self.high_water <= self.capacity
-        if not can_grow or (added := min(self.capacity, CAPACITY - self.capacity)) == 0:
-            return False
-        disk = os.fstatvfs(self._descriptor)
-        if disk.f_bavail * disk.f_frsize < 2 * added:  # at least half of the room is left to others
-            return False
+        added = min(self.capacity, CAPACITY - self.capacity) if can_grow else 0
         try:
             self._blocks.write([bytes(added)], offset=self.capacity)  # flushed with the next frame
         except OSError as error:
@@ -139,7 +135,7 @@ class JournalFile:
             os.ftruncate(self._descriptor, self.capacity)
             return False
         self.capacity += added
-        return True
+        return added > 0
 
     def end_at_tail(self) -> None:
         """Ensure on disk that no frame follows the last good one."""
