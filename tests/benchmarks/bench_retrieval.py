@@ -50,8 +50,8 @@ the folder of the clone.
 In the first part, the weights were fitted without the conversation that is searched, from round values of which some
 were named knowing an earlier fit. The form of the ranking, its other constants, the weight of meaning and what is
 fitted for (the mean of R@1, R@5, R@10, R@25, MRR and all in 1,000) were chosen with all five conversations in view:
-without R@25 and MRR, R@1 was 42.7 to 42.9. So others may give a little less. The tables of the conversations have the weights
-of memfiles, which were fitted to all five."""
+without R@25 and MRR, R@1 was 42.7 to 42.9. So others may give a little less. The tables of the conversations have the
+weights of memfiles, which were fitted to all five."""
 
 LEFT_OUT = """\
 Measured on 2026-11-26 on the same five conversations, with weights that were fitted to all of them.
