@@ -301,7 +301,7 @@ class RecordRepository(Generic[R]):
                 del self._written[first]
 
     def _is_own(self, path: str) -> bool:
-        """Whether what is at a path is what this process wrote last: a save of very many is no news of each of them."""
+        """Whether what is at a path is what this process wrote last, in a save of more than it remembers."""
         return (written := self._written.get(path)) is not None and written == self.store.signature(path)
 
     def _drop(self, path: str) -> Observed[R] | None:

@@ -6,8 +6,8 @@ is there, writes, and notes the commit under its random id. It needs no state of
 give each call another one. Rows of a workspace are seen by the roles in ``members`` alone, whatever a client sets.
 
 ``commits`` is the feed, and how a lost answer is found out. ``xact`` is the transaction's id: what a snapshot has not
-seen was committed after it, however late, while a serial number would be passed by those that commit late. Rows of a
-day ago are removed; one without paths stands for them, with the last of their ids: a point before it is too old.
+seen was committed after it, however late, while a serial number would be passed by those that commit late. Rows older
+than a day are removed; one without paths stands for them, with the last of their ids: a point before it is too old.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ BEGIN
             END IF;
             changed := array_append(changed, each.path);
         END LOOP;
-    ELSE  -- a statement for each record would take three times as long
+    ELSE  -- many records: one statement for all of them
         WITH w AS MATERIALIZED (SELECT * FROM unnest(new_paths, replaced, bodies) AS w(path, version, body)),
         removed AS (
             DELETE FROM {s}.records r USING w

@@ -48,7 +48,7 @@ _LOCKS_MAX = 100  # above, one lock for the workspace: a server has room for som
 _TOGETHER_MAX = 256 * 2**20  # a value, and so an array of bodies, is at most 1 GB
 _SCRUB_POLL_SECONDS = 0.05
 KEPT_SECONDS = 86_400.0
-"""How long the feed goes back, and a commit whose answer was lost can be found out."""
+"""How long the feed goes back, and a commit is recognised whose answer was lost."""
 
 _PRUNED_AT_ONCE = 10_000
 _LEAST_SERVER = 140_000
