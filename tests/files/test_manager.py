@@ -26,7 +26,7 @@ from memfiles.records.record import Actor
 from memfiles.storage.events import RecordChanged
 from tests.support.another_process import another_process
 from tests.support.records import TickingClock, declared, files_under
-from tests.support.stores import place_of, put_by_hand
+from tests.support.stores import STORE, place_of, put_by_hand
 
 FILES = [declared("notes", content="# Notes\n", cap=100), declared("plan"), declared("rules", content="- Be kind.\n")]
 
@@ -45,8 +45,9 @@ def manager(tmp_path: Path) -> Iterator[MemoryManager]:
 
 
 def records_of(manager: MemoryManager) -> dict[str, object]:
-    """The versions of all records."""
-    return {path: manager.records.signature(path) for path in manager.records.paths()}
+    """The versions of all records; of a directory every file as well, the journal and what is temporary included."""
+    files = files_under(manager.directory) if STORE not in os.environ else {}
+    return {**files, **{f"version of {path}": manager.records.signature(path) for path in manager.records.paths()}}
 
 
 @pytest.mark.parametrize(("operation", "most"), [("append", 160), ("edit", 165)])
