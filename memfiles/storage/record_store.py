@@ -69,11 +69,14 @@ class Changes(Struct, frozen=True):
 
     ``records`` has the present versions by path, None for a record that is gone; there may be more than what changed.
     A ``complete`` folder has all its records there: whatever else was known in it is gone. "" is the topmost folder.
+    If everything is told although something was known before, ``recent`` are the records of which it is known that they
+    were changed since.
     """
 
     until: str
     records: Mapping[str, Signature | None]
     complete: frozenset[str] = frozenset()
+    recent: frozenset[str] = frozenset()
 
 
 class Records(Protocol):

@@ -373,7 +373,8 @@ class FeedWatcher:
             try:
                 if self._point is None or self._store.wait(self._point, seconds=_FEED_SECONDS):
                     told = self._store.changes(self._point)
-                    self._look(told.records if self._point is not None else ())
+                    # what everybody would be told of after a restart of the server is no news
+                    self._look(told.recent if told.complete else told.records)
                     self._point = told.until
                 self._complaint = ""
             except Exception as error:

@@ -21,12 +21,12 @@ from memfiles.errors import (
 )
 from memfiles.storage.postgres.connections import failure, located
 from memfiles.storage.postgres.migrations import VERSION, migrate
-from memfiles.storage.postgres.store import KEPT_SECONDS, PostgresStore
+from memfiles.storage.postgres.store import PostgresStore
 from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
 from mirrors.testing.stores.place import append, body_of, lines, next_version, put, read, remove
 from tests.conftest import unavailable
-from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server
+from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server, stores_of
 from tests.support.proxy import Cut, CuttingProxy
 
 pytestmark = pytest.mark.slow
@@ -55,13 +55,7 @@ def proxy(own: PostgresServer) -> Iterator[CuttingProxy]:
 @pytest.fixture
 def open_store(server: PostgresServer) -> Iterator[Callable[..., PostgresStore]]:
     """``open_store(workspace, ...)`` opens a store until the end of the test."""
-    with ExitStack() as stack:
-
-        def opening(workspace: str, *, user: str = ROLE, patience: float = 15.0, **options: str) -> PostgresStore:
-            store = PostgresStore(server.url(workspace, user=user, **options), patience=patience, lock_timeout=5.0)
-            stack.callback(store.close)
-            return store
-
+    with stores_of(server) as opening:
         yield opening
 
 
@@ -178,69 +172,6 @@ def test_a_server_that_hangs_is_given_up(
 
     put(store, {"a.json": "2"})
     assert "2" == read(store, "a.json")
-
-
-def test_a_commit_that_ends_late_is_in_the_feed(
-    server: PostgresServer, open_store: Callable[..., PostgresStore]
-) -> None:
-    """A transaction that began first and commits last is told after those that were told already."""
-    workspace = server.workspace()
-    store = open_store(workspace)
-    put(store, {"early.json": "1"})
-    with server.admin() as slow:
-        slow.execute("BEGIN")
-        late = "INSERT INTO memfiles.records (workspace, path, version, data) VALUES (%s, 'late.json', 7, 'x')"
-        slow.execute(late, (workspace,))
-        slow.execute("INSERT INTO memfiles.commits (workspace, id, paths) VALUES (%s, 7, '{late.json}')", (workspace,))
-        put(store, {"meanwhile.json": "1"})
-        point = store.changes().until
-        put(store, {"after.json": "1"})
-        told = [store.changes(point)]
-        slow.execute("COMMIT")
-        told.append(store.changes(told[-1].until))
-        told.append(store.changes(told[-1].until))
-
-    assert [["after.json"], ["late.json"], []] == [[*each.records] for each in told]
-
-
-def test_an_id_that_a_crashed_server_uses_again_is_told(
-    server: PostgresServer, open_store: Callable[..., PostgresStore]
-) -> None:
-    """A snapshot from before the crash takes that transaction for seen; it began later, which tells."""
-    store = open_store(workspace := server.workspace())
-    put(store, {"before.json": "1"})
-    point = store.changes().until
-    with server.admin() as admin:
-        again = "INSERT INTO memfiles.records (workspace, path, version, data) VALUES (%s, 'again.json', 8, 'x')"
-        admin.execute(again, (workspace,))
-        commit = "INSERT INTO memfiles.commits (workspace, xact, id, paths) VALUES (%s, '3', 8, '{again.json}')"
-        admin.execute(commit, (workspace,))
-
-    assert (True, ["again.json"]) == (store.wait(point, seconds=0.0), [*store.changes(point).records])
-    assert {} == store.changes(store.changes(point).until).records
-
-
-def test_old_notes_of_commits_are_removed(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
-    """What is told from a point before them is everything; what comes after a later point is told as ever."""
-    store = open_store(workspace := server.workspace())
-    before = store.changes().until
-    for number in range(3):
-        put(store, {f"a{number}.json": "1"})
-    with server.admin() as admin:
-        age = "UPDATE memfiles.commits SET at = at - make_interval(secs => %s) WHERE workspace = %s"
-        admin.execute(age, (KEPT_SECONDS, workspace))
-        point = store.changes().until
-        put(store, {"new.json": "1"})
-        store.checkpoint()
-        store.checkpoint()
-        left = admin.execute("SELECT paths FROM memfiles.commits WHERE workspace = %s ORDER BY at", (workspace,))
-        kept = [paths for (paths,) in left.fetchall()]
-
-    every = {"a0.json", "a1.json", "a2.json", "new.json"}
-    assert [["new.json"], []] == kept
-    assert (True, every) == (store.wait(before, seconds=0.0), {*store.changes(before).records})
-    assert ({""}, {"new.json"}) == ({*store.changes(before).complete}, {*store.changes(point).records})
-    assert (frozenset(), False) == (store.changes(point).complete, store.wait(store.changes().until, seconds=0.0))
 
 
 def test_decisions_on_several_records_wait_for_each_other(

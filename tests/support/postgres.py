@@ -13,8 +13,8 @@ import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -23,6 +23,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from memfiles.storage.postgres.migrations import migrate
+from memfiles.storage.postgres.store import PostgresStore
 from tests.conftest import unavailable
 
 SCHEMA = "memfiles"
@@ -91,6 +92,28 @@ class PostgresServer:
                 return
             if time.monotonic() >= deadline:
                 raise AssertionError(f"PostgreSQL does not start: {(self.folder / 'log').read_text()[-2000:]}")
+
+    def copy_to(self, other: PostgresServer, database: str) -> None:
+        """Put what pg_dump makes of this server into a new database of another one, or of this one."""
+        name = sql.Identifier(database)
+        with other.admin() as admin:
+            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(name))
+            admin.execute(sql.SQL("CREATE DATABASE {}").format(name))
+        made, target = _run("pg_dump", self.dsn), make_conninfo(other.dsn, dbname=database)
+        _run("psql", "--quiet", "--set=ON_ERROR_STOP=1", target, given=made)
+
+    @contextmanager
+    def going_back(self) -> Iterator[None]:
+        """Put the files of the server back afterwards, as from a backup or a snapshot of the volume."""
+        assert self.folder is not None
+        self.stop()
+        subprocess.run(["cp", "-a", "data", "backup"], check=True, cwd=self.folder)
+        self.start()
+        yield
+        self.stop()
+        shutil.rmtree(self.folder / "data")
+        (self.folder / "backup").rename(self.folder / "data")
+        self.start()
 
     def kill(self) -> None:
         """End the server with SIGKILL, and everything that it started."""
@@ -178,6 +201,24 @@ def postgres_server(*, is_durable: bool = False) -> Iterator[PostgresServer]:
             server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def stores_of(server: PostgresServer) -> Iterator[Callable[..., PostgresStore]]:
+    """``opening(workspace, ...)`` opens a store until the end of the block."""
+    with ExitStack() as stack:
+
+        def opening(workspace: str, *, user: str = ROLE, patience: float = 15.0, **options: str) -> PostgresStore:
+            store = PostgresStore(server.url(workspace, user=user, **options), patience=patience, lock_timeout=5.0)
+            stack.callback(store.close)
+            return store
+
+        yield opening
+
+
+def _run(program: str, *arguments: str, given: bytes = b"") -> bytes:
+    command = [str(_programs() / program), *arguments]
+    return subprocess.run(command, check=True, input=given, stdout=subprocess.PIPE).stdout
 
 
 def _programs() -> Path:

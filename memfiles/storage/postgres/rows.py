@@ -18,11 +18,22 @@ from memfiles.storage.quarantine import FOLDER, KeptCopy, MergeSide, holds
 _FETCHED_MAX = 16  # up to so many unknown records are fetched whole before a decision, of more the signatures
 _KNOWN_MAX = 65_536  # signatures of about 200 bytes each
 
-# A server that crashed uses ids of transactions again that were over but not on its disk, such as those of a NOTIFY. To
-# a snapshot from before, the later ones look seen; so a point has a time as well, and what began since is told anyway.
-_POINT: LiteralString = (
-    "pg_current_snapshot()::text || '@' || (extract(epoch FROM statement_timestamp()) * 1e6)::bigint"
+# What a snapshot says holds in one history: that of a server since it was started, with tables that nobody replaced. A
+# backup that was put back, or a standby that took over, may lack commits that a point has seen; once it has made as
+# many others, its ids do not show that any more.
+_HISTORY: LiteralString = (
+    "(SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1e6)::bigint || '.' || s.tableoid || '.' || s.xmin"
+    " FROM {s}.store s)"
 )
+# A server one of whose processes crashed uses ids of transactions again that were over but not on its disk, such as
+# those of a NOTIFY. To a snapshot from before, the later ones look seen; so a point has a time as well, and what began
+# since is told anyway.
+_POINT: LiteralString = (
+    "pg_current_snapshot()::text || '@' || (extract(epoch FROM statement_timestamp()) * 1e6)::bigint || '/' || "
+    + _HISTORY
+)
+# The transaction of a note that can be read is over, unless the note came with a dump: its id is of another server.
+_IS_OF_HERE: LiteralString = "pg_visible_in_snapshot(c.xact, (SELECT pg_current_snapshot()))"
 
 STATEMENTS: dict[str, LiteralString] = {
     "find": "SELECT path, version, data FROM {s}.records WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
@@ -48,23 +59,29 @@ STATEMENTS: dict[str, LiteralString] = {
     "changed": "WITH changed AS (SELECT DISTINCT unnest(c.paths) AS path FROM {s}.commits c"
     " WHERE c.workspace = %(workspace)s AND (c.at >= to_timestamp(%(at)s / 1e6)"
     " OR c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
-    " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot)))"
+    " AND NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot)) AND " + _IS_OF_HERE + ")"
     " SELECT " + _POINT + ","
-    " pg_snapshot_xmax(%(point)s::pg_snapshot) <= pg_snapshot_xmax(pg_current_snapshot()) AND NOT EXISTS ("
-    " SELECT FROM {s}.commits p WHERE p.workspace = %(workspace)s AND p.paths = '{{}}'"
-    " AND p.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)),"
+    " %(history)s = " + _HISTORY + " AND pg_snapshot_xmax(%(point)s::pg_snapshot) <="
+    " pg_snapshot_xmax(pg_current_snapshot()) AND NOT EXISTS ("
+    " SELECT FROM {s}.commits c WHERE c.workspace = %(workspace)s AND c.paths = '{{}}'"
+    " AND (c.at >= to_timestamp(%(at)s / 1e6) OR c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot))"
+    " AND " + _IS_OF_HERE + "),"
     " c.path, r.version, octet_length(r.data) FROM (SELECT) one LEFT JOIN changed c ON true"
     " LEFT JOIN {s}.records r ON r.workspace = %(workspace)s AND r.path = c.path",
-    "is_behind": "SELECT EXISTS (SELECT FROM {s}.commits c WHERE c.workspace = %(workspace)s"
+    "is_behind": "SELECT %(history)s <> " + _HISTORY + " OR EXISTS (SELECT FROM {s}.commits c"
+    " WHERE c.workspace = %(workspace)s"
     " AND (c.at >= to_timestamp(%(at)s / 1e6) OR c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"
-    " AND (c.paths = '{{}}' OR NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))))",
-    # a row without paths is left in the place of what is removed, so that a point from before is known to be too old
+    " AND (c.paths = '{{}}' OR NOT pg_visible_in_snapshot(c.xact, %(point)s::pg_snapshot))) AND " + _IS_OF_HERE + ")",
+    # A row without paths is left in the place of what is removed, so that a point from before is known to be too old.
+    # Nobody has a point from before notes that came with a dump.
     "prune": "WITH old AS (DELETE FROM {s}.commits c WHERE c.workspace = %(workspace)s"
-    " AND c.xact < pg_snapshot_xmin(pg_current_snapshot()) AND c.xact IN (SELECT o.xact FROM {s}.commits o"
+    " AND c.at < now() - make_interval(secs => %(age)s) AND (c.xact < pg_snapshot_xmin(pg_current_snapshot())"
+    " OR NOT " + _IS_OF_HERE + ") AND c.xact IN (SELECT o.xact FROM {s}.commits o"
     " WHERE o.workspace = %(workspace)s AND o.at < now() - make_interval(secs => %(age)s)"
-    " ORDER BY o.xact LIMIT %(limit)s) RETURNING c.xact)"
-    " INSERT INTO {s}.commits (workspace, xact, id, paths) SELECT %(workspace)s, xact, -1, '{{}}' FROM old"
-    " ORDER BY xact DESC LIMIT 1 RETURNING 1",
+    " ORDER BY o.xact LIMIT %(limit)s) RETURNING c.xact, c.at)"
+    " INSERT INTO {s}.commits (workspace, xact, id, at, paths)"
+    " SELECT %(workspace)s, (array_agg(xact ORDER BY xact DESC))[1], -1, max(at), '{{}}' FROM old"
+    " WHERE xact < pg_snapshot_xmin(pg_current_snapshot()) HAVING count(*) > 0 RETURNING 1",
     "membership": "SELECT EXISTS (SELECT FROM {s}.members WHERE role = current_user AND workspace = %(workspace)s),"
     " has_table_privilege('{s}.members', 'INSERT'), current_user, (SELECT id FROM {s}.store)",
     "join": "INSERT INTO {s}.members (role, workspace) VALUES (current_user, %(workspace)s) ON CONFLICT DO NOTHING",

@@ -53,7 +53,8 @@ KEPT_SECONDS = 86_400.0
 _PRUNED_AT_ONCE = 10_000
 _LEAST_SERVER = 140_000
 ERASED_FROM = ("records", "quarantine")
-_POINT = re.compile(r"([0-9a-f-]{36})/((\d{1,18}):(\d{1,18}):((?:\d{1,18}(?:,\d{1,18})*)?))@(\d{1,18})")
+_POINT = re.compile(r"([0-9a-f-]{36})/((\d{1,18}):(\d{1,18}):((?:\d{1,18}(?:,\d{1,18})*)?))@(\d{1,18})/([0-9.]{1,60})")
+_UNLISTED = "the records cannot be listed"
 T = TypeVar("T")
 
 
@@ -113,7 +114,7 @@ class PostgresStore:
 
     def point(self) -> str:
         """See ``RemoteStore``."""
-        return f"{self.id}/{self.rows.ask('point', what='the records cannot be listed')[0][0]}"
+        return f"{self.id}/{self.rows.ask('point', what=_UNLISTED)[0][0]}"
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         """See ``RecordStore``."""
@@ -129,7 +130,7 @@ class PostgresStore:
 
     def paths(self, folder: str = "") -> list[str]:
         """See ``RecordStore``."""
-        rows = self._rows.ask("paths", folder=f"{folder}/" if folder else "", what="the records cannot be listed")
+        rows = self._rows.ask("paths", folder=f"{folder}/" if folder else "", what=_UNLISTED)
         return sorted(path for (path,) in rows)
 
     def checkpoint(self) -> None:
@@ -161,25 +162,28 @@ class PostgresStore:
         raise AssertionError("the attempts end with an error")
 
     def changes(self, since: str | None = None) -> Changes:
-        """See ``RecordStore``. A point is what a snapshot of the database had seen."""
-        point, at = self._snapshot(since)
-        given: dict[str, Any] = {"point": point, "at": at, "what": "the records cannot be listed"}
-        rows = self._rows.ask("every" if point is None else "changed", **given)
-        until, is_of_here = rows[0][:2]
-        if not is_of_here:  # the database was put back to an earlier time, or the point is older than what is kept
-            return self.changes()
+        """See ``RecordStore``. A point is what a snapshot of the database had seen, in a history of the database."""
+        if (seen := self._seen(since)) is None:
+            return self._told(self._rows.ask("every", what=_UNLISTED), is_all=True)
+        rows = self._rows.ask("changed", **seen, what=_UNLISTED)
+        told = self._told(rows)
+        if rows[0][1]:
+            return told
+        # the server was started anew, or put back, or the point is older than what is kept
+        every = self.changes()
+        return Changes(told.until, every.records, every.complete, frozenset(told.records))
+
+    def _told(self, rows: Sequence[tuple[Any, ...]], *, is_all: bool = False) -> Changes:
         found = [row[2:] for row in rows if row[2] is not None]
         records = {path: Signature(version, size, 0) if version is not None else None for path, version, size in found}
-        folders = {"", *(path.rpartition("/")[0] for path in records)} if point is None else ()
-        return Changes(f"{self.id}/{until}", records, frozenset(folders))
+        folders = {"", *(path.rpartition("/")[0] for path in records)} if is_all else ()
+        return Changes(f"{self.id}/{rows[0][0]}", records, frozenset(folders))
 
     def wait(self, since: str, *, seconds: float) -> bool:
         """See ``RecordStore``: told by a notification, or found by a look twice a second."""
-        point, at = self._snapshot(since)
-        if point is None:
+        if (seen := self._seen(since)) is None:
             return True
-        look: dict[str, Any] = {"point": point, "at": at, "what": "the records cannot be listed"}
-        return self._news.wait(lambda: bool(self._rows.ask("is_behind", **look)[0][0]), seconds=seconds)
+        return self._news.wait(lambda: bool(self._rows.ask("is_behind", **seen, what=_UNLISTED)[0][0]), seconds=seconds)
 
     def scrub(self, tables: Sequence[str] = ERASED_FROM) -> None:
         """See ``RecordStore``: return once no row and no dead row holds what is in no record any more.
@@ -339,15 +343,15 @@ class PostgresStore:
                 held.callback(lock.release)
             yield
 
-    def _snapshot(self, since: str | None) -> tuple[str | None, int]:
-        """The snapshot in a point of this workspace and its time, None if it means nothing here."""
+    def _seen(self, since: str | None) -> dict[str, Any] | None:
+        """The snapshot in a point of this workspace, its time and history; None if it means nothing here."""
         found = _POINT.fullmatch(since or "")
         if found is None or found[1] != self.id:
-            return None, 0
+            return None
         running = [int(each) for each in found[5].split(",") if each]
         numbers = [int(found[3]), *running, int(found[4])]
         is_sound = running == sorted(set(running)) and numbers == sorted(numbers) and numbers[0] > 0
-        return found[2] if is_sound else None, int(found[6])
+        return {"point": found[2], "at": int(found[6]), "history": found[7]} if is_sound else None
 
     def _vacuum(self, connection: psycopg.Connection[Any], tables: Sequence[str], erased: str) -> None:
         """Remove the dead rows of every transaction up to now."""
