@@ -33,7 +33,7 @@ from tests.support.records import declared
 
 ENTRIES = int(os.environ.get("MEMFILES_BENCH_ENTRIES", "1000,10000,100000").split(",")[-1])
 ROUNDS = int(os.environ.get("MEMFILES_BENCH_ROUNDS", "200"))
-LINE = "- Ada prefers tea in the morning, and asked for it twice.\n"
+NOTE, LINE = "- Ada prefers tea in the morning, and asked for it twice.\n" * 15, "- tea\n"  # about 2 KiB with 200 lines
 BARE, IN_TRANSACTION = "a bare conditional UPDATE", "the same, in BEGIN and COMMIT"
 APPEND, MEMORY = "an append, by the manager", "an append, by an open memory with its audit"
 GOAL, PROCESSES_GOAL, FIRST_GOAL, WARM_GOAL = 1.5, 2.5, 3.0, 5.0
@@ -55,7 +55,7 @@ from memfiles.files.manager import MemoryManager
 from tests.support.records import declared
 uid = f"note-{sys.argv[2]}"
 with MemoryManager(sys.argv[1]) as manager:
-    manager.restore([declared(uid, cap=1 << 23)])
+    manager.restore([declared(uid, content=sys.argv[5], cap=1 << 23)])
     manager.append(uid, "x")
     print("ready", flush=True)
     sys.stdin.readline()
@@ -96,7 +96,7 @@ def writes(server: PostgresServer, folder: Path, *, rounds: int = ROUNDS) -> Ite
     with ExitStack() as stack:
         url = server.url(server.workspace())
         manager = stack.enter_context(MemoryManager(url, secrets="off"))
-        manager.restore([declared("note", cap=1 << 23)])
+        manager.restore([declared("note", content=NOTE, cap=1 << 23)])
         for _ in range(120):
             manager.append("note", LINE)
         body = record_of(manager.records)
@@ -106,6 +106,7 @@ def writes(server: PostgresServer, folder: Path, *, rounds: int = ROUNDS) -> Ite
             APPEND: lambda _: manager.append("note", LINE),
         }
         memory = stack.enter_context(opened(folder, f"store: {json.dumps(server.url(server.workspace()))}"))
+        memory.manager.append("note", NOTE)
         for _ in range(120):
             memory.manager.append("note", LINE)
         operations[MEMORY] = lambda _: memory.manager.append("note", LINE)
@@ -211,7 +212,7 @@ def rate_of(server: PostgresServer, count: int, *, each: int) -> float:
     url = server.url(server.workspace())
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, url, str(number), str(each), LINE],
+            [sys.executable, "-c", WORKER, url, str(number), str(each), LINE, NOTE],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
         for number in range(count)

@@ -19,6 +19,7 @@ from memfiles.errors import (
     StorageFailed,
     StorageRefused,
 )
+from memfiles.files.manager import MemoryManager
 from memfiles.storage.postgres.connections import failure, located
 from memfiles.storage.postgres.migrations import VERSION, migrate
 from memfiles.storage.postgres.store import PostgresStore
@@ -28,6 +29,7 @@ from mirrors.testing.stores.place import append, body_of, lines, next_version, p
 from tests.conftest import unavailable
 from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server, stores_of
 from tests.support.proxy import Cut, CuttingProxy
+from tests.support.records import declared
 
 pytestmark = pytest.mark.slow
 KILLS = 50 if os.environ.get("MEMFILES_EVERY_CALL") else 2
@@ -113,6 +115,75 @@ def test_a_lost_answer_is_found_out_after_others_went_on(
     others.join()
 
     assert [str(number) for number in range(20)] == [line for line in lines(other, "a.json") if line != "theirs"]
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["changed", "new"])
+def test_a_commit_that_is_still_made_when_it_is_sent_again_is_made_once(
+    is_new: bool, server: PostgresServer, proxy: CuttingProxy, open_store: Callable[..., PostgresStore]
+) -> None:
+    """The first try waits for a lock when its connection is lost, and the second one waits for the first."""
+    store = open_store(workspace := server.workspace(), **through(proxy))
+    if not is_new:
+        append(store, ["a.json"], "1")
+    held = "LOCK TABLE memfiles.commits IN EXCLUSIVE MODE"
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%change_one%'"
+    proxy.cut_next("during")
+    with server.admin() as admin, server.admin() as watcher:
+        admin.execute("BEGIN")
+        admin.execute(held)
+        changing = threading.Thread(target=append, args=(store, ["a.json"], "2"))
+        changing.start()
+        while watcher.execute(waiting).fetchone() != (2,):
+            pass
+        admin.execute("COMMIT")
+        changing.join()
+
+    assert [*([] if is_new else ["1"]), "2"] == lines(open_store(workspace), "a.json")
+
+
+def test_an_append_is_one_question(server: PostgresServer, proxy: CuttingProxy) -> None:
+    """Nothing is read before, and the transaction has no beginning and end of its own."""
+    with MemoryManager(server.url(server.workspace(), **through(proxy))) as manager:
+        manager.restore([declared()])
+        before = proxy.questions
+
+        manager.append("notes", "1")
+        asked = proxy.questions - before
+
+        assert (1, "1") == (asked, manager.read("notes"))
+
+
+def test_what_another_changed_meanwhile_is_decided_again(server: PostgresServer, proxy: CuttingProxy) -> None:
+    """The change of a version that is gone is refused, then made of the newest one: three questions."""
+    workspace = server.workspace()
+    with (
+        MemoryManager(server.url(workspace, **through(proxy))) as manager,
+        MemoryManager(server.url(workspace)) as other,
+    ):
+        manager.restore([declared()])
+        other.restore([declared()])
+        other.append("notes", "1")
+        before = proxy.questions
+
+        manager.append("notes", "2")
+        asked = proxy.questions - before
+
+        assert (3, "12") == (asked, manager.read("notes"))
+
+
+def test_a_workspace_has_any_name_and_its_client_any_encoding(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """What is sent in binary form is in the encoding of the connection."""
+    name = f"{server.workspace()}-\u5317\u4eac"
+    with server.admin() as admin:
+        admin.execute("INSERT INTO memfiles.members (role, workspace) VALUES (%s, %s)", (ROLE, name))
+    store = open_store(name, client_encoding="GB18030")
+
+    append(store, ["a.json"], "1")
+    append(store, ["a.json"], "2")
+
+    assert ["1", "2"] == lines(open_store(name), "a.json")
 
 
 def test_an_answer_that_cannot_be_found_out_is_an_unknown_outcome(

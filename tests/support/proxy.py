@@ -13,7 +13,7 @@ from typing import Literal
 Cut = Literal["", "before", "during", "after"]
 """What happens to a commit: nothing, it never arrives, it arrives and nobody waits, or its answer is lost."""
 
-_COMMIT = b".change("
+_COMMITS = (b".change(", b".change_one(")
 _SIZE = 1 << 16
 
 
@@ -27,6 +27,9 @@ class CuttingProxy:
         self._cuts: Iterator[Cut] = iter(())
         self._lock = threading.Lock()
         self.made: list[Cut] = []
+        self.questions = 0
+        """How many statements came through, without news."""
+
         self._pairs: list[_Pair] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -69,7 +72,8 @@ class CuttingProxy:
 
     def _pass_questions(self, pair: _Pair) -> None:
         while data := _received(pair.client):
-            cut = self._cut() if _COMMIT in data else ""
+            self.questions += b"SELECT" in data and b"pg_notify" not in data
+            cut = self._cut() if any(each in data for each in _COMMITS) else ""
             if cut == "before":
                 break
             pair.loses_answer = cut == "after"

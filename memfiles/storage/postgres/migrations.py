@@ -2,8 +2,9 @@
 
 The rules this file guards: a schema that is newer than this program is left alone; whatever the schema is for is in
 one function, ``change``, which is one transaction and one round trip: it locks, compares what a decision saw with what
-is there, writes, and notes the commit under its random id. It needs no state of a connection, so that a pooler may
-give each call another one. Rows of a workspace are seen by the roles in ``members`` alone, whatever a client sets.
+is there, writes, and notes the commit under its random id; ``change_one`` is the same for one record, in half the time.
+They need no state of a connection, so that a pooler may give each call another one. Rows of a workspace are seen by the
+roles in ``members`` alone, whatever a client sets.
 
 ``commits`` is the feed, and how a lost answer is found out. ``xact`` is the transaction's id: what a snapshot has not
 seen was committed after it, however late, while a serial number would be passed by those that commit late. Rows older
@@ -171,6 +172,24 @@ CREATE POLICY own ON {s}.mirror_note
 _THIRD = """
 CREATE INDEX commits_by_time ON {s}.commits (workspace, at);
 
+-- a look for the one row of members, in place of a list of all workspaces of the role for each statement
+ALTER POLICY own ON {s}.records
+    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = records.workspace));
+ALTER POLICY own ON {s}.commits
+    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = commits.workspace));
+ALTER POLICY own ON {s}.quarantine
+    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = quarantine.workspace));
+ALTER POLICY own ON {s}.audit
+    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = audit.workspace));
+ALTER POLICY own ON {s}.notes
+    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = notes.workspace));
+ALTER POLICY own ON {s}.lease
+    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = lease.workspace));
+ALTER POLICY own ON {s}.mirror_meta
+    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = mirror_meta.workspace));
+ALTER POLICY own ON {s}.mirror_note
+    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = mirror_note.workspace));
+
 CREATE OR REPLACE FUNCTION {s}.change(
     of_workspace text, commit_id bigint, is_again boolean, is_durable boolean, wait_ms integer, locks bigint[],
     seen_paths text[], seen_versions bigint[], aside_paths text[], reasons text[],
@@ -257,6 +276,40 @@ BEGIN
         INSERT INTO {s}.commits (workspace, id, paths) VALUES (of_workspace, commit_id, changed);
     END IF;
     RETURN changed;
+END
+$change$;
+
+-- one record of which nothing but itself was seen: false if it is not at that version, null for one that is new
+CREATE FUNCTION {s}.change_one(
+    of_workspace text, of_path text, replaced bigint, body bytea, commit_id bigint, is_durable boolean, wait_ms integer,
+    is_again boolean
+) RETURNS boolean LANGUAGE plpgsql AS $change$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'memfiles needs the isolation level "read committed"' USING ERRCODE = 'MF002';
+    END IF;
+    PERFORM set_config('lock_timeout', wait_ms::text, true);
+    IF NOT is_durable THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    IF is_again THEN  -- was it done, and the answer lost?
+        PERFORM FROM {s}.commits c WHERE c.workspace = of_workspace AND c.id = commit_id;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+    END IF;
+    IF replaced IS NULL THEN
+        INSERT INTO {s}.records (workspace, path, version, data)
+            VALUES (of_workspace, of_path, commit_id, body) ON CONFLICT DO NOTHING;
+    ELSE
+        UPDATE {s}.records r SET version = commit_id, data = body
+            WHERE r.workspace = of_workspace AND r.path = of_path AND r.version = replaced;
+    END IF;
+    IF NOT FOUND THEN  -- or was the first try not over yet, so that this one waited for it?
+        RETURN is_again AND EXISTS (SELECT FROM {s}.commits c WHERE c.workspace = of_workspace AND c.id = commit_id);
+    END IF;
+    INSERT INTO {s}.commits (workspace, id, paths) VALUES (of_workspace, commit_id, ARRAY[of_path]);
+    RETURN true;
 END
 $change$;
 """
