@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from memfiles.entries.callers import Caller, OperationSpan, check_caller
 from memfiles.entries.drafts import DEFAULT_SHARE, MAX_GONE, Deleted, Draft, EntryRules, Saved, drafts_of
-from memfiles.entries.forget import Forgetter, Forgotten, Selector
 from memfiles.entries.lazy import EntryFiles, LateParts
 from memfiles.entries.questions import checked_filters
 from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, row_at
@@ -29,6 +28,7 @@ from memfiles.storage.record_store import RecordStore
 if TYPE_CHECKING:  # these are loaded by the verbs that need them, as a command uses one of them
     from memfiles.entries.consolidation.application import Applied
     from memfiles.entries.consolidation.plan import Plan, Summariser
+    from memfiles.entries.forget import Forgotten
     from memfiles.entries.hydration.recall import Recall
     from memfiles.entries.hydration.window import Explanation, Hydration
     from memfiles.entries.log import EntryLog, Gone, Tombstones
@@ -45,7 +45,6 @@ class Entries:
     """
 
     parts: LateParts  # made by the verbs that need them
-    _forgetter: Forgetter
 
     def __init__(
         self,
@@ -66,12 +65,12 @@ class Entries:
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
         )
         self.files = EntryFiles(store, repository, index)
-        late = lambda: self.users.begin(), lambda it: self.parts.purger.erase(it)
+        late = lambda: self.parts.begin(), lambda it: self.parts.purger.erase(it)
         self._db = db = EntryDatabase(store, repository, index, rules, now, *late)
-        self._forgetter, self._reader = Forgetter(db), EntryReader(db, embedder=embedder)
-        self.parts = LateParts(db, self._forgetter, summariser, audit, self._reader.meaning)
+        self._reader = EntryReader(db, embedder=embedder)
+        self.parts = LateParts(db, summariser, audit, self._reader.meaning)
         self._note_read = self.parts.log.note_read if audit is not None and audit.reads else lambda *_: None
-        subscribers.add(self._forgetter.heard, foreign_only=True)
+        subscribers.add(lambda change: self.parts.forgetter.heard(change), foreign_only=True)
 
     @property
     def users(self) -> Users:
@@ -290,9 +289,11 @@ class Entries:
         ``provenance`` maps names of its fields to values. Returns when no file holds the content; the mirror's copy is
         replaced by the next push. ``InvalidArgument`` if nothing is selected.
         """
+        from memfiles.entries.forget import Selector  # late: few processes forget
+
         selector = Selector(key, uid, id, tag, kind, category, provenance or {})
         with self._span("forget", session):
-            return self._forgetter.forget(session, selector, why=why, dry_run=dry_run)
+            return self.parts.forgetter.forget(session, selector, why=why, dry_run=dry_run)
 
     def log(self, session: Caller, key: str) -> EntryLog:
         """The life of the entry that the session sees under ``key``, or that had it before; what it may know of it."""

@@ -250,21 +250,34 @@ class LateParts:
     def __init__(
         self,
         db: EntryDatabase,
-        forgetter: Forgetter,
         summariser: Summariser | None,
         audit: AuditLog | None,
         meaning: Meaning,
     ) -> None:
         """``meaning`` is that of searches."""
         self.meaning = meaning
-        self._db, self._forgetter, self._summariser, self._audit = db, forgetter, summariser, audit
+        self._db, self._summariser, self._audit = db, summariser, audit
+
+    def begin(self) -> None:
+        """As of ``Users``, who are loaded only where there may be something to do."""
+        from memfiles.index.database import may_have_forgets
+
+        if self._db.index.ask(may_have_forgets):
+            self.users.begin()
+
+    @cached_property
+    def forgetter(self) -> Forgetter:
+        """Removes the content of entries."""
+        from memfiles.entries.forget import Forgetter
+
+        return Forgetter(self._db)
 
     @cached_property
     def purger(self) -> Purger:
         """Erases what was kept long enough."""
         from memfiles.entries.purge import Purger
 
-        return Purger(self._db, self._forgetter)
+        return Purger(self._db, self.forgetter)
 
     @cached_property
     def log(self) -> LogReader:
@@ -313,7 +326,7 @@ class LateParts:
         """The people whom the agents work for."""
         from memfiles.entries.users import Users
 
-        return Users(self._db, self._forgetter, audit=self._audit)
+        return Users(self._db, self.forgetter, audit=self._audit)
 
 
 class EntryFiles:

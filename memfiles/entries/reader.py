@@ -34,7 +34,7 @@ from memfiles.index.search.embedder import Embedder, ModelUnavailable, QueryEmbe
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import Meaning
 from memfiles.index.text import fts
-from memfiles.records.entry import Entry
+from memfiles.records.entry import DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS, Entry
 from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, id_path
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.storage.atomic import is_forbidden
@@ -42,9 +42,6 @@ from memfiles.storage.record_store import Records, RecordStore, RemoteStore
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import sweep, with_files
 
-MAX_RESULTS = 50
-DEFAULT_RESULTS = 10
-MAX_PAGE = 100
 NO_FILTERS = Filters()
 T = TypeVar("T")
 _TOGETHER_MAX, _FILES_AT_ONCE = 1000, 16  # records that are asked for at once, so that they fit in memory

@@ -137,6 +137,19 @@ def noted_forgets(connection: sqlite3.Connection) -> dict[str, int]:
     return {key.removeprefix(_FORGET): revision for key, revision in found}
 
 
+def may_have_forgets(connection: sqlite3.Connection) -> bool:
+    """Whether a forget may be unfinished, or one of another machine not followed here.
+
+    There is a note of one then, a tombstone, or an entry made from others that may be forgotten.
+    """
+    statement = """
+        SELECT EXISTS (SELECT 1 FROM meta WHERE key > ? AND key < ?)
+        OR EXISTS (SELECT 1 FROM entry INDEXED BY entry_of_marks WHERE cause = 'tombstone' AND state = 'forgotten')
+        OR EXISTS (SELECT 1 FROM entry INDEXED BY entry_by_sources WHERE sources <> '[]' AND state <> 'forgotten')
+    """
+    return bool(connection.execute(statement, (_FORGET, _FORGET + "~")).fetchone()[0])
+
+
 def note_meaning(connection: sqlite3.Connection, why: str | None, *, at: str) -> None:
     """Note why searches leave the meaning out, since ``at`` or an earlier note; with None, that they do not."""
     if why is None:

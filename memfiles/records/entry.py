@@ -10,8 +10,6 @@ The rules this file guards:
   begin. The index keeps the size of each block: with its form, the index's ``FORMAT`` changes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import unicodedata
@@ -36,6 +34,9 @@ from memfiles.records.keys import (
 from memfiles.records.record import MAX_COUNT, Actor, Origins, Record, Revision, Timestamp, digest
 
 MAX_ENTRY_BYTES = 64 * 1024
+MAX_RESULTS, DEFAULT_RESULTS = 50, 10
+MAX_PAGE, DEFAULT_PAGE = 100, 50
+LEAST_SEARCH_BYTES = 512  # the frame of a result, with a note and a part of the question
 RECALL_BYTES = 4096  # of a block that is recalled for one turn, unless told otherwise
 MAX_TAGS = 32
 MAX_LINKS = 32
@@ -273,16 +274,16 @@ class Entry(Struct, frozen=True, dict=True):
         """Whether it may be returned: neither retired nor expired."""
         return self.retired is None and not self.is_expired(now)
 
-    def stamped(self, origin: str) -> Entry:
+    def stamped(self, origin: str) -> "Entry":
         """The entry as a change made in the memory directory ``origin``."""
         text = self.text.stamped(origin)
         return self if text is self.text else self.amended(text=text)
 
-    def with_origins(self, origins: Origins, *, own: str | None = None) -> Entry:
+    def with_origins(self, origins: Origins, *, own: str | None = None) -> "Entry":
         """The entry with these ``origins``; see ``Record``."""
         return self.amended(text=self.text.with_origins(origins, own=own))
 
-    def amended(self, **changed: Any) -> Entry:
+    def amended(self, **changed: Any) -> "Entry":
         """A copy with some fields changed."""
         return replace(self, **changed)
 

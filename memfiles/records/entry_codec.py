@@ -4,8 +4,6 @@ The rules this file guards: a decoded entry belongs at its path, because its uid
 key; and encoding is canonical, so the same entry always gives the same bytes. The other checks are those of ``record``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache

@@ -3,8 +3,6 @@
 The rule this file guards: a mark contains nothing of a forgotten entry.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -128,11 +126,11 @@ class Mark(Struct, frozen=True, dict=True):
         moved = self.moved if self.type == "tombstone" else ()
         return frozenset({*earlier_lives(self.uid, tombstones_in(self)), *map(uid_at, moved)})
 
-    def stamped(self, origin: str) -> Mark:
+    def stamped(self, origin: str) -> "Mark":
         """The mark as a change made in the memory directory ``origin``."""
         return self.with_origins({**self.origins, origin: self.revision}, own=origin)
 
-    def with_origins(self, origins: Origins, *, own: str | None = None) -> Mark:
+    def with_origins(self, origins: Origins, *, own: str | None = None) -> "Mark":
         """The mark with these ``origins``; see ``Record``."""
         return replace(self, origins=latest_origins(origins, own=own))
 

@@ -4,8 +4,6 @@ The rules this file guards: a decoded record is the one asked for, in our format
 unknown to JSON or lone surrogates; and encoding is canonical, so the same record always gives the same bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -187,7 +185,7 @@ class Record(Struct, frozen=True, dict=True):
         return to_json(self.content)[:-1]
 
     @cached_property
-    def hasher(self) -> hashlib._Hash:
+    def hasher(self) -> "hashlib._Hash":
         """The SHA-256 of the content, ready to be extended."""
         return hashlib.sha256(self.content_bytes)
 
@@ -207,13 +205,13 @@ class Record(Struct, frozen=True, dict=True):
         """The encoded pieces, one a line."""
         return b",\n".join(list(map(to_json, self.redactions)))
 
-    def stamped(self, origin: str) -> Record:
+    def stamped(self, origin: str) -> "Record":
         """The record as a change made in the memory directory ``origin``; nothing is encoded again."""
         if self.origins.get(origin) == self.revision:
             return self
         return self.with_origins({**self.origins, origin: self.revision}, own=origin)
 
-    def with_origins(self, origins: Origins, *, own: str | None = None) -> Record:
+    def with_origins(self, origins: Origins, *, own: str | None = None) -> "Record":
         """The record with these ``origins``; see ``latest_origins``."""
         return successor(self, origins=latest_origins(origins, own=own))
 

@@ -5,8 +5,6 @@ same text; cleaning is deterministic, and leaves nothing of the text whole; and 
 no piece is found inside it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Sequence

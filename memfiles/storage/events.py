@@ -10,8 +10,6 @@ A line waits in memory for at most a second, so a kill loses no more than that. 
 what makes content go or leave, and every line that names a user: whoever forgets the user has to find it.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading

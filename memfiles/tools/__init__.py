@@ -3,9 +3,8 @@
 ``memfiles.tools(refs, manager, dialect)`` is a public function and this package has its name: the import system puts
 the package in the function's place, so the package can be called in the same way.
 
-Other rooms use ``arguments``, ``compaction``, ``definitions``, ``dialects``, ``entry_definitions``, ``entry_tools``,
-``json_schemas``, ``oversight``, ``profiles``, ``results``, ``session``, ``visibility`` and
-``worker_calls``.
+Other rooms use ``arguments``, ``compaction``, ``definitions``, ``dialects``, ``entry_tools``, ``json_schemas``,
+``oversight``, ``profiles``, ``results``, ``session``, ``visibility`` and ``worker_calls``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ The rule this file guards: nothing reaches memory unchecked, whatever the vendor
 accepted; a null means "not given".
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

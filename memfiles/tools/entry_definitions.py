@@ -5,25 +5,18 @@ has the same operations with the same arguments and results, so that a prompt wr
 meaning. The same names give the same guidance byte for byte, so that prompt caches keep working.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from memfiles.records.entry import Kind
+from memfiles.records.entry import DEFAULT_PAGE, DEFAULT_RESULTS, LEAST_SEARCH_BYTES, MAX_PAGE, MAX_RESULTS, Kind
 from memfiles.tools.arguments import Arguments, TextArgument, list_in, whole
 from memfiles.tools.definitions import ToolDefinition, ToolTemplate
 from memfiles.tools.results import ENTRY_OUTPUTS
 from memfiles.workflow.declared import Before
 from memfiles.workflow.fields import ToolOperation, operations_of
 
-MAX_RESULTS = 50
-DEFAULT_RESULTS = 10
-LEAST_SEARCH_BYTES = 512
-MAX_PAGE = 100
-DEFAULT_PAGE = 50
 ENTRY_ALIASES: dict[str, tuple[str, ...]] = {
     "key": ("name", "id", "title", "path", "memory_key", "memory_id", "memory_name", "entry_key", "entry_id"),
     "content": ("value", "text", "memory", "data", "body"),

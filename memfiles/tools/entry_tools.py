@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from memfiles.entries.callers import is_in_view, view_of
 from memfiles.errors import EntryNotFound, InvalidArgument, MemfilesError
-from memfiles.tools import entry_definitions, profiles
 from memfiles.tools.arguments import parse_arguments, shortened
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.results import ToolResult
@@ -57,6 +56,8 @@ class EntryAccess(Struct, frozen=True):
 
     def definitions(self, *, readable: Sequence[str], writable: Sequence[str]) -> list[ToolDefinition]:
         """The tools under the names of the naming profile, those for memory files of these names included."""
+        from memfiles.tools import profiles  # late: the session of a command may have no use for tools
+
         allowed = {"forgets": self.forgets, "read_only": self.read_only}
         return profiles.offered(self.tool_names, readable=readable, writable=writable, **allowed)
 
@@ -95,6 +96,8 @@ class EntryAccess(Struct, frozen=True):
 
     def prompt(self, caller: Caller, *, read_only: bool = False, budget_bytes: int | None = None) -> Iterator[str]:
         """The prompt blocks about entries: guidance if the session can save, then the entries that fit."""
+        from memfiles.tools import entry_definitions  # late, as above
+
         is_silent, operations = read_only or self.read_only, operations_of(self.tool_names)
         yield "" if is_silent else entry_definitions.guidance(operations).removesuffix("\n")
         if budget_bytes != 0:
@@ -104,6 +107,8 @@ class EntryAccess(Struct, frozen=True):
         self, caller: Caller, operation: ToolOperation, tool: str, sent: object, call_id: str | None
     ) -> ToolResult:
         """One call: a result with the object as its data and, in compact JSON, as its text."""
+        from memfiles.tools import entry_definitions  # late, as above
+
         given = parse_arguments(entry_definitions.OPERATIONS[operation].arguments, sent, tool=tool).given()
         if operation == "recall":
             operation, given = _recalled(given, tool=tool)
@@ -119,6 +124,7 @@ class EntryAccess(Struct, frozen=True):
         call_id: str | None,
     ) -> ToolResult:
         """One call of a tool that serves memory files and entries."""
+        from memfiles.tools import profiles  # late, as above
 
         def is_file(key: str) -> bool:
             return any(file.card.name == key for file in session.files()) and self.entries.get(session, key) is None

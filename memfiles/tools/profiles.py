@@ -5,8 +5,6 @@ the other profiles do, by the same code and under the same rules. A key that is 
 of no visible entry, means that file; what the session cannot see changes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 

@@ -3,8 +3,6 @@
 The rule this file guards: a model is always valid, and says every problem at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 

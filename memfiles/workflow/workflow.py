@@ -4,8 +4,6 @@ The rule this file guards: a ``Workflow`` object is always valid. All problems o
 anything on disk or in memory changes, and are reported together.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -244,7 +242,7 @@ class Workflow(Declared, frozen=True, kw_only=True):
     path: Annotated[Path | None, Check(_as_path, schema={})] = None
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, check_mirror: Callable[[str], object] | None = None) -> Workflow:
+    def load(cls, path: str | os.PathLike[str], *, check_mirror: Callable[[str], object] | None = None) -> "Workflow":
         """The workflow in a YAML or JSON file; touches nothing else.
 
         Raises ``WorkflowError`` with one line per problem, ``file:line:column: path: what``. ``check_mirror`` raises
@@ -254,7 +252,7 @@ class Workflow(Declared, frozen=True, kw_only=True):
         return _workflow_in(source, path=Path(os.path.abspath(path)), check_mirror=check_mirror)
 
     @classmethod
-    def parse(cls, text: str | bytes, *, source: str = "<workflow>") -> Workflow:
+    def parse(cls, text: str | bytes, *, source: str = "<workflow>") -> "Workflow":
         """The workflow in ``text``; errors name ``source`` instead of a file and otherwise are those of ``load``."""
         return _workflow_in(yaml_source.parse(text, name=source), path=None)
 

@@ -58,6 +58,7 @@ SIZE_MAX = 32 * 1024 * 1024
 """Bytes of a workflow: in the older shape a file of 8 MiB may be declared, and escaped in JSON it has 24 MiB."""
 
 _FORBIDDEN = late_pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_ALLOWED = bytes([0x09, 0x0A, 0x0D, *range(0x20, 0x7F)])  # of ASCII: looking for others is faster than an expression
 # libyaml compares each %TAG with all earlier ones, in C and holding the GIL: 4 MiB of them take minutes.
 _TAG_DIRECTIVE = late_pattern(r"(?<![^\r\n])%TAG\b")
 _LINE_BREAK = late_pattern(r"\r\n?|\n")
@@ -129,11 +130,11 @@ def mark_after(text: str) -> LineColumn:
 
 
 def _check_characters(text: str, *, source: str) -> None:
-    forbidden = _FORBIDDEN.search(text)
+    forbidden = None if text.isascii() and not text.encode().translate(None, _ALLOWED) else _FORBIDDEN.search(text)
     if forbidden:
         what = f"the character U+{ord(forbidden[0]):04X} is not allowed in a workflow; remove it"
         raise _at(source, mark_after(text[: forbidden.start()]), what)
-    directive = _TAG_DIRECTIVE.search(text)
+    directive = _TAG_DIRECTIVE.search(text) if "%TAG" in text else None
     if directive:
         raise _at(source, mark_after(text[: directive.start()]), "%TAG is not supported; remove it")
 

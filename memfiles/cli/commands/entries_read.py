@@ -14,8 +14,15 @@ from memfiles.cli.options import command, group, option
 from memfiles.entries.drafts import MAX_GONE
 from memfiles.entries.questions import ORDERS
 from memfiles.errors import EntryNotFound
-from memfiles.records.entry import KINDS, RECALL_BYTES
-from memfiles.tools.entry_definitions import DEFAULT_PAGE, DEFAULT_RESULTS, LEAST_SEARCH_BYTES, MAX_PAGE, MAX_RESULTS
+from memfiles.records.entry import (
+    DEFAULT_PAGE,
+    DEFAULT_RESULTS,
+    KINDS,
+    LEAST_SEARCH_BYTES,
+    MAX_PAGE,
+    MAX_RESULTS,
+    RECALL_BYTES,
+)
 
 if TYPE_CHECKING:
     from memfiles.entries.log import EntryChange

@@ -26,17 +26,27 @@ from msgspec.structs import replace
 from memfiles.entries.callers import Caller, View, check_caller, view_of
 from memfiles.entries.hydration import window
 from memfiles.entries.hydration.window import HOW_TO, Explanation, Hydration, TextLookup, Window
-from memfiles.entries.reader import MAX_RESULTS, Answers, EntryDatabase, EntryReader, shown_at, summary_of
+from memfiles.entries.reader import Answers, EntryDatabase, EntryReader, shown_at, summary_of
 from memfiles.entries.results import SHOWN_BYTES, Match, Results, found_in
 from memfiles.index import queries
 from memfiles.index.queries import Filters, Offer
 from memfiles.index.rows import row_of
 from memfiles.index.search.search import Hit, arranged, snippet
-from memfiles.records.entry import CORE, LEAST_BLOCK_BYTES, RECALL_BYTES, Entry, Scope, barred, heading_of, quoted
+from memfiles.records.entry import (
+    CORE,
+    LEAST_BLOCK_BYTES,
+    LEAST_SEARCH_BYTES,
+    MAX_RESULTS,
+    RECALL_BYTES,
+    Entry,
+    Scope,
+    barred,
+    heading_of,
+    quoted,
+)
 from memfiles.records.graphemes import first_bytes, whole_before
 from memfiles.records.keys import WORKSPACE, check_key, check_whole, listed
 
-LEAST_SEARCH_BYTES = 512  # the frame of a result, with a note and a part of the question
 HEAD: Final = f"## Recalled memory\nWhat memory holds about the question at hand. {HOW_TO}"
 _SHORTEST = 16  # characters of an excerpt
 _LEAST_BYTES = LEAST_BLOCK_BYTES - len("kL") + len(", scope run\n")  # of an entry in the block, besides what follows

@@ -208,8 +208,12 @@ def indexed(text: str) -> str:
     folded = fold(text)
     if not folded.isascii():
         folded = _UNSPACED_RUN.sub(_cut, folded)
-    may_be_special = "%" in text or "+" in text or "#" in text or _HUMPED.search(text)
-    return f"{folded} {_spelled_out(text)}" if may_be_special else folded
+    return f"{folded} {_spelled_out(text)}" if _may_be_special(text) else folded
+
+
+def _may_be_special(text: str) -> bool:
+    """Whether a name in the text may be in camel case or end in a sign; False if none is."""
+    return "%" in text or "+" in text or "#" in text or not (text.islower() or _HUMPED.search(text) is None)
 
 
 def _cut(run: re.Match[str]) -> str:
@@ -272,10 +276,13 @@ def terms_of(query: str, *, today: date | None = None) -> tuple[Term, ...]:
 
 def _terms(query: str, today: date | None) -> tuple[Term, ...]:
     chunks = _chunks(query)
-    language = language_of(words_of(fold(" ".join(chunks))))
+    words = words_of(fold(" ".join(chunks)))
+    language = language_of(words)
     found = tuple(dict.fromkeys(term for chunk in chunks for term in _terms_of_chunk(chunk, language)))
     terms = tuple(term for term in found if term.text not in STOP_WORDS) or found
-    moments = () if today is None else moments_in(read_part(query), said=today)
+    moments = (
+        () if today is None else moments_in(read_part(query), said=today, words=words if query.isascii() else None)
+    )
     return (*terms, *(Term(((word,),), ((word,),), word, is_moment=True) for word in moments))
 
 
@@ -308,18 +315,20 @@ def needles_of(query: str, missing: Iterable[Term]) -> list[str]:
 
 
 def _chunks(query: str) -> list[str]:
-    return _CONTRACTION.sub(" ", read_part(query).replace(" %", "%")).split()
+    read = read_part(query).replace(" %", "%")
+    return (_CONTRACTION.sub(" ", read) if "'" in read or "\u2019" in read else read).split()
 
 
 def _terms_of_chunk(chunk: str, language: str = ENGLISH) -> Iterator[Term]:
     """The whole of a name first, then its parts."""
     folded = fold(chunk)
-    words = words_of(_UNSPACED_RUN.sub(" ", folded))
+    is_ascii = folded.isascii()
+    words = words_of(folded if is_ascii else _UNSPACED_RUN.sub(" ", folded))
     if len(words) > 1:
         yield _term([tuple(words)])
-    for word in dict.fromkeys([*words, *words_of(_spelled_out(chunk))]):
+    for word in dict.fromkeys([*words, *(words_of(_spelled_out(chunk)) if _may_be_special(chunk) else ())]):
         yield _term([(form,) for form in dict.fromkeys([word, *FORMS.get(word, ())])], language)
-    for run in _UNSPACED_RUN.findall(folded):
+    for run in () if is_ascii else _UNSPACED_RUN.findall(folded):
         characters = "".join(words_of(run))
         pairs = [characters[at : at + 2] for at in range(len(characters) - 1)]
         yield from (_term([(pair,)]) for pair in pairs or characters)

@@ -19,9 +19,14 @@ _NUMBERS = [*(name for name in NUMBERS if len(name) > 2), *"once twice several d
 _DIGIT = re.compile(r"\d")
 _WEEKDAY, _NUMBER = (re.compile(rf"\b(?=[c-fm-w])(?:{'|'.join(words)})\b", re.I) for words in (_WEEKDAYS, _NUMBERS))
 _WEEKDAY_WORDS, _NUMBER_WORDS = frozenset(_WEEKDAYS), frozenset(_NUMBERS)
+_ASK_WHEN = [
+    *"when wann quand quando wanneer kiedy".split(),
+    *(f"{which} {unit}" for which in ("what", "which") for unit in "date day month year time".split()),
+]
+_ASK_HOW_MANY = [*(f"how {much}" for much in "many much often old long".split()), *"wie combien quant".split()]
 _WHEN = re.compile(
-    r"(?:^|[\s\u00bf,;:])(?:when|(?:what|which) (?:date|day|month|year|time)|wann|quand|cu\u00e1ndo|quando|"
-    r"\u043a\u043e\u0433\u0434\u0430|\u0645\u062a\u0649|wanneer|n\u00e4r|kiedy)\b"
+    rf"(?:^|[\s\u00bf,;:])(?:{'|'.join(_ASK_WHEN)}|cu\u00e1ndo|"
+    r"\u043a\u043e\u0433\u0434\u0430|\u0645\u062a\u0649|n\u00e4r)\b"
     r"|\u4ec0\u4e48\u65f6\u5019|\u4f55\u65f6|\u54ea\u4e00?\u5e74|\u3044\u3064|\uc5b8\uc81c|\u0e40\u0e21\u0e37\u0e48\u0e2d\u0e44\u0e23",
     re.IGNORECASE,
 )
@@ -46,4 +51,11 @@ def traits_of(content: str, words: Collection[str] | None = None) -> int:
 def wanted_by(query: str) -> int:
     """The traits that an answer to a question should have: ``TELLS_WHEN`` and ``TELLS_NUMBER``, if any."""
     read = query[:READ]
-    return (TELLS_WHEN if _WHEN.search(read) else 0) | (TELLS_NUMBER if _HOW_MANY.search(read) else 0)
+    when = TELLS_WHEN if _may_have(_ASK_WHEN, read) and _WHEN.search(read) else 0
+    return when | (TELLS_NUMBER if _may_have(_ASK_HOW_MANY, read) and _HOW_MANY.search(read) else 0)
+
+
+def _may_have(words: list[str], query: str) -> bool:
+    """Whether an expression has to look for one of these words; those of ASCII alone are told faster without one."""
+    lower = query.lower()
+    return not query.isascii() or any(word in lower for word in words)

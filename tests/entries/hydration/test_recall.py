@@ -14,9 +14,9 @@ import pytest
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.entries.hydration.recall import HEAD, LEAST_SEARCH_BYTES, Recall, compact
-from memfiles.entries.reader import MAX_RESULTS
+from memfiles.entries.hydration.recall import HEAD, Recall, compact
 from memfiles.errors import InvalidArgument
+from memfiles.records.entry import LEAST_SEARCH_BYTES, MAX_RESULTS
 from tests.entries.hydration.test_hydrator import KEYS, LEVELS, TEXTS, fill
 from tests.support.saved import Clock, Visitor, entries_in
 
