@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from memfiles.entries.callers import Caller, OperationSpan, check_caller
 from memfiles.entries.drafts import DEFAULT_SHARE, MAX_GONE, Deleted, Draft, EntryRules, Saved, drafts_of
 from memfiles.entries.lazy import EntryFiles, LateParts
-from memfiles.entries.questions import checked_filters
+from memfiles.entries.questions import Selector, checked_filters
 from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, row_at
 from memfiles.entries.results import Found, Page, Results
 from memfiles.index.database import Counted, counted
@@ -289,8 +289,6 @@ class Entries:
         ``provenance`` maps names of its fields to values. Returns when no file holds the content; the mirror's copy is
         replaced by the next push. ``InvalidArgument`` if nothing is selected.
         """
-        from memfiles.entries.forget import Selector  # late: few processes forget
-
         selector = Selector(key, uid, id, tag, kind, category, provenance or {})
         with self._span("forget", session):
             return self.parts.forgetter.forget(session, selector, why=why, dry_run=dry_run)

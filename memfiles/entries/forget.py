@@ -13,28 +13,24 @@ The rules this file guards:
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Scopes, View, check_writable, is_seen, is_writable, own_level
 from memfiles.entries.consolidation.plan import FOLDED, give_back, is_made_of, stands_for
 from memfiles.entries.decisions import RecordsByPath
-from memfiles.entries.drafts import check_category, check_kind, checked_tags
+from memfiles.entries.questions import Selector
 from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.index import database, queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
-from memfiles.records.entry import MAX_WHY_BYTES, Entry, Provenance
+from memfiles.records.entry import MAX_WHY_BYTES, Entry
 from memfiles.records.entry_codec import read_entry
 from memfiles.records.keys import (
-    ENTRY_ID_PATTERN,
-    ENTRY_UID_PATTERN,
-    check_key,
     check_switch,
     entry_path,
     entry_place,
@@ -51,56 +47,6 @@ from memfiles.storage.store import kept_with
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run is nobody's business
 _log = logging.getLogger("memfiles")
 _AT_ONCE = 1000
-_PROVENANCE_FIELDS = tuple(name for name in Provenance.__struct_fields__ if name != "ordinal")
-
-
-class Selector(Struct, frozen=True):
-    """The entries to forget: those that match every field that is given."""
-
-    key: str | None = None
-    uid: str | None = None
-    id: str | None = None
-    tag: str | None = None
-    kind: str | None = None
-    category: str | None = None
-    provenance: Mapping[str, str] = field(default_factory=dict)
-
-    def check(self) -> None:
-        """Refuse an empty selector, and values that no entry can have."""
-        if not any(getattr(self, name) for name in self.__struct_fields__):
-            raise InvalidArgument("select what to forget: give a key, id, uid, tag, kind, category or provenance")
-        if self.key is not None:
-            check_key(self.key)
-        if self.uid is not None and not (isinstance(self.uid, str) and re.fullmatch(ENTRY_UID_PATTERN[1:-1], self.uid)):
-            raise InvalidArgument("uid must be that of an entry: 40 hexadecimal digits")
-        if self.id is not None and not (isinstance(self.id, str) and re.fullmatch(ENTRY_ID_PATTERN[1:-1], self.id)):
-            raise InvalidArgument("id must be that of an entry: 32 hexadecimal digits, 40 in earlier records")
-        if self.tag is not None:
-            checked_tags([self.tag])
-        if self.kind is not None:
-            check_kind(self.kind)
-        if self.category is not None:
-            check_category(self.category)
-        if not isinstance(self.provenance, Mapping):
-            raise InvalidArgument("provenance must be an object such as {'run': 'evt-1'}")
-        for name, value in self.provenance.items():
-            if name not in _PROVENANCE_FIELDS:
-                known = ", ".join(_PROVENANCE_FIELDS)
-                raise InvalidArgument(f"provenance has no {str(name)[:40]!r}: use one of {known}")
-            if not isinstance(value, str) or not value:
-                raise InvalidArgument(f"provenance {name} must be text that is not empty")
-            check_text(value)
-
-    def matches(self, entry: Entry) -> bool:
-        """Whether the entry matches."""
-        wanted = ((name, getattr(self, name)) for name in ("key", "uid", "kind", "category"))
-        known = entry.visible_provenance.to_dict()
-        return (
-            all(value is None or value == getattr(entry, name) for name, value in wanted)
-            and (self.id is None or self.id in entry.ids)
-            and (self.tag is None or self.tag in entry.tags)
-            and all(known.get(name) == value for name, value in self.provenance.items())
-        )
 
 
 class Forgotten(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Questions: the filters of a read, and the lists that a cursor continues.
+"""Questions: the filters of a read or a forget, and the lists that a cursor continues.
 
 The rule this file guards: a cursor says which list it continues, and where. One of another order, of other filters or
 of no list is refused, as it would leave entries out silently.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
@@ -19,12 +20,14 @@ from memfiles.entries.results import Found
 from memfiles.errors import InvalidArgument
 from memfiles.index.queries import Filters, PagePlace
 from memfiles.records import to_json
-from memfiles.records.keys import check_key, listed
-from memfiles.records.record import TIMESTAMP_PATTERN
+from memfiles.records.entry import Entry, Provenance
+from memfiles.records.keys import ENTRY_ID_PATTERN, ENTRY_UID_PATTERN, check_key, listed
+from memfiles.records.record import TIMESTAMP_PATTERN, check_text
 from memfiles.workflow.fields import moment_in
 
 ORDERS: Final = ("key", "updated")
 _DIGEST_LENGTH = 8
+_PROVENANCE_FIELDS = tuple(name for name in Provenance.__struct_fields__ if name != "ordinal")
 _MOMENT = TIMESTAMP_PATTERN[1:-1]
 _CURSOR = re.compile(
     rf"(?P<order>key|updated),(?P<digest>[0-9a-f]{{{_DIGEST_LENGTH}}}),(?P<since>{_MOMENT})?,"
@@ -32,6 +35,55 @@ _CURSOR = re.compile(
     re.ASCII,
 )
 _chosen = attrgetter("tags", "tags_any", "kinds", "category", "kind", "prefix")
+
+
+class Selector(Struct, frozen=True):
+    """The entries to forget: those that match every field that is given."""
+
+    key: str | None = None
+    uid: str | None = None
+    id: str | None = None
+    tag: str | None = None
+    kind: str | None = None
+    category: str | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Refuse an empty selector, and values that no entry can have."""
+        if not any(getattr(self, name) for name in self.__struct_fields__):
+            raise InvalidArgument("select what to forget: give a key, id, uid, tag, kind, category or provenance")
+        if self.key is not None:
+            check_key(self.key)
+        if self.uid is not None and not (isinstance(self.uid, str) and re.fullmatch(ENTRY_UID_PATTERN[1:-1], self.uid)):
+            raise InvalidArgument("uid must be that of an entry: 40 hexadecimal digits")
+        if self.id is not None and not (isinstance(self.id, str) and re.fullmatch(ENTRY_ID_PATTERN[1:-1], self.id)):
+            raise InvalidArgument("id must be that of an entry: 32 hexadecimal digits, 40 in earlier records")
+        if self.tag is not None:
+            checked_tags([self.tag])
+        if self.kind is not None:
+            check_kind(self.kind)
+        if self.category is not None:
+            check_category(self.category)
+        if not isinstance(self.provenance, Mapping):
+            raise InvalidArgument("provenance must be an object such as {'run': 'evt-1'}")
+        for name, value in self.provenance.items():
+            if name not in _PROVENANCE_FIELDS:
+                known = ", ".join(_PROVENANCE_FIELDS)
+                raise InvalidArgument(f"provenance has no {str(name)[:40]!r}: use one of {known}")
+            if not isinstance(value, str) or not value:
+                raise InvalidArgument(f"provenance {name} must be text that is not empty")
+            check_text(value)
+
+    def matches(self, entry: Entry) -> bool:
+        """Whether the entry matches."""
+        wanted = ((name, getattr(self, name)) for name in ("key", "uid", "kind", "category"))
+        known = entry.visible_provenance.to_dict()
+        return (
+            all(value is None or value == getattr(entry, name) for name, value in wanted)
+            and (self.id is None or self.id in entry.ids)
+            and (self.tag is None or self.tag in entry.tags)
+            and all(known.get(name) == value for name, value in self.provenance.items())
+        )
 
 
 class Listing(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -391,6 +392,7 @@ def test_the_orders_of_the_list(tmp_path: Path) -> None:
     """In portions, the latest or the fullest budget first; one user is found by the name."""
     with opened(tmp_path, WORKFLOW) as memory:
         for number, user in enumerate(("ada", "bob", "eve", "ada")):
+            time.sleep(0.002)  # changes in one millisecond are ordered by the name
             memory.entries.save(memory.session("support", user=user), f"k{number}", "text")
         latest = memory.users.list(order="updated")
         pages = [memory.users.list(order="updated", limit=2, skip=skip) for skip in (0, 2)]
