@@ -126,6 +126,18 @@ def test_levels_and_users_are_kept_apart(opening: Opening) -> None:
     assert [] == found(other, "zebra", Visitor(user="eve"))
 
 
+def test_a_session_of_a_user_forgotten_elsewhere_saves_nothing(opening: Opening) -> None:
+    """A save only reads the mark of the user: it is compared when the save is committed, as another machine made it."""
+    one, other = opening(), opening()
+    ada = Visitor(user="ada")
+    one.save(ada, "tea", "zebra green")
+    other.users.forget("ada")
+    with pytest.raises(InvalidArgument, match="the user of this session was forgotten"):
+        one.save(ada, "coffee", "zebra black")
+
+    assert [] == found(other, "zebra", ada) == found(one, "zebra", ada)
+
+
 def test_what_is_forgotten_is_nowhere(opening: Opening, where: str, request: pytest.FixtureRequest) -> None:
     """Not in a search or a get of anyone, nor in a row that is dead; a tombstone stays."""
     one, other = opening(), opening()
