@@ -4,10 +4,12 @@ A script gives each process a list of calls on the same few files and entries. T
 and say of each what became of it. ``violations`` compares that with what is there at the end, and with what each was
 shown on the way.
 
+In every fourth script, the processes work for one user most of the time, whom one of them may forget.
+
 What must hold: an acknowledged line is in its file once, unless it was redacted; one whose outcome is unknown is there
 once or not at all, and one that was refused is not; a redacted or forgotten text is nowhere; an entry has the content
 of a save that no acknowledged later one replaced; a search shows what had been acknowledged, to anyone, before it
-began; and revisions of a record never go back.
+began; revisions of a record never go back; and a session of a user who was forgotten since saves nothing.
 
 Where every outcome is known, that is all of it: the changes of a file, in the order of their revisions, make exactly
 what is there and what was read on the way, and some order of the calls on an entry explains all that was seen of it.
@@ -20,21 +22,28 @@ import math
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import memfiles
-from memfiles.errors import MemfilesError, OutcomeUnknown
+from memfiles.errors import InvalidArgument, MemfilesError, OutcomeUnknown
 
 FILES = ("board", "notes")
 KEYS = ("plan", "tea", "color")
 PROCESSES = 4
 CHANGING = ("append", "edit", "redact", "undo", "append_many")
+USER = "ada"
+WEIGHTS = {
+    "append": 8, "edit": 2, "redact": 1, "undo": 1, "save": 6, "update": 1, "delete": 1, "restore": 1, "forget": 1,
+    "search": 4, "append_many": 1,
+}  # fmt: skip
+USER_WEIGHTS = {"save_mine": 12, "forget_user": 1, "search": 1, "append": 1}
+ERASING = ("redact", "forget", "forget_user")
 ENTRY_VERBS = ("save", "update", "delete", "restore", "forget")
-CERTAIN = ("refused edit_no_match", "refused entry_not_found")
+CERTAIN = ("refused edit_no_match", "refused entry_not_found", "refused invalid_argument")
 """Outcomes of which nothing was done, for certain."""
 
 REDACTED = "[redacted]"
@@ -76,18 +85,37 @@ def script(seed: int, *, calls: int = 8, erases: bool = True) -> list[list[Call]
     """The calls of each process; texts are found nowhere else. Without ``erases`` none waits for open transactions."""
     chance = random.Random(f"shared {seed}")
     names = [[f"s{seed}p{process}c{number}" for number in range(calls)] for process in range(PROCESSES)]
-    return [[_call(chance, name, erases=erases) for name in own] for own in names]
+    weights = USER_WEIGHTS if seed % 4 == 1 else WEIGHTS
+    weights = {verb: weight for verb, weight in weights.items() if erases or verb not in ERASING}
+    return [[_call(chance, name, weights) for name in own] for own in names]
 
 
-def _call(chance: random.Random, name: str, *, erases: bool) -> Call:
-    verb = chance.choices(
-        ("append", "edit", "redact", "undo", "save", "update", "delete", "restore", "forget", "search", "append_many"),
-        (8, 2, int(erases), 1, 6, 1, 1, 1, int(erases), 4, 1),
-    )[0]
+def _call(chance: random.Random, name: str, weights: Mapping[str, int]) -> Call:
+    (verb,) = chance.choices([*weights], [*weights.values()])
     return {"verb": verb, "file": chance.choice(FILES), "key": chance.choice(KEYS), "text": f"w{name}w", "id": name}
 
 
-def carry_out(memory: memfiles.Memory, call: Call) -> tuple[Any, int]:
+class UserSession:
+    """The session of the user in one process, made when it is first needed and after the user was forgotten."""
+
+    def __init__(self, memory: memfiles.Memory) -> None:
+        self._memory = memory
+        self._session: memfiles.Session | None = None
+        self.since = 0.0
+
+    def save(self, text: str) -> float:
+        """Save a text; returns since when the session, as whose user it was saved, is there."""
+        if self._session is None:
+            self._session, self.since = self._memory.session("desk", user=USER), time.monotonic()
+        try:
+            self._memory.entries.save(self._session, f"of {text}", text)  # a new record: none that the forget took
+        except InvalidArgument:
+            self._session = None
+            raise
+        return self.since
+
+
+def carry_out(memory: memfiles.Memory, call: Call, of_user: UserSession) -> tuple[Any, int]:
     """Make one call; what it showed, and the revision that it made."""
     manager, entries, session = memory.manager, memory.entries, memory.session("desk")
     file, key, text, id = call["file"], call["key"], call["text"], call["id"]
@@ -120,6 +148,11 @@ def carry_out(memory: memfiles.Memory, call: Call) -> tuple[Any, int]:
             call["target"] = found.content if found is not None else None
             entries.forget(session, key=key)
             return call["target"], 0
+        case "save_mine":
+            return of_user.save(text), 0
+        case "forget_user":
+            memory.users.forget(USER)
+            return None, 0
     hits = {match.found.key: match.found.content for match in entries.search(session, " ".join(KEYS)).matches}
     every = {each.key: each.content for each in entries.list(session).memories}
     return {"files": {each: manager.read(each) for each in FILES}, "found": hits, "listed": every}, 0
@@ -138,12 +171,13 @@ def work(folder: Path, lines: Iterator[str]) -> None:
         path.write_text(WORKFLOW.format(url=json.dumps(url)))
         done: list[Any] = []
         memory = _opened(path)
+        of_user = UserSession(memory)
         print("ready", flush=True)
         next(lines)
         for call in calls:
             begun = time.monotonic()
             try:
-                shown, revision = carry_out(memory, call)
+                shown, revision = carry_out(memory, call, of_user)
                 outcome = "ok"
             except OutcomeUnknown:
                 outcome, shown, revision = "unknown", call.get("target"), 0
@@ -182,6 +216,7 @@ def violations(processes: Sequence[Sequence[Done]], end: Ending) -> list[str]:
                     found.append(f"{verb} of {line}: {done.outcome}, and it is {number} times in {file}")
     found += [f"{text} was taken out, and is there" for text in gone - {None, "nothing"} if text in end.kept]
     found += [*_lost_saves(every, end, removed), *_late_views(every, removed), *_revisions(processes)]
+    found += _of_forgotten_users(every, end)
     if all(done.outcome == "ok" or done.outcome in CERTAIN for done in every):
         for file in FILES:
             found += _replayed(file, every, end.files[file])
@@ -331,6 +366,18 @@ def _late_views(every: Sequence[Done], removed: set[Any]) -> Iterator[str]:
             for way in ("found", "listed"):
                 if any(it.ended < view.begun for it in saves) and key not in view.shown[way]:
                     yield f"{key} was saved before {view.call['id']}, where it is not {way}"
+
+
+def _of_forgotten_users(every: Sequence[Done], end: Ending) -> Iterator[str]:
+    """What a session saved after its user was forgotten, and what is left of what it saved before."""
+    saves = [it for it in every if it.call["verb"] == "save_mine" and it.outcome == "ok"]
+    for forget in (it for it in every if it.call["verb"] == "forget_user" and it.outcome == "ok"):
+        for it in saves:
+            text = it.call["text"]
+            if it.shown < forget.begun and it.begun > forget.ended:
+                yield f"{text} was saved in a session of a user who was forgotten before"
+            if it.shown < forget.begun and text in end.kept:
+                yield f"{text} is of a user who was forgotten, and is there"
 
 
 def _revisions(processes: Sequence[Sequence[Done]]) -> Iterator[str]:
