@@ -331,7 +331,8 @@ class Memory:
                 return
             self._closed = True
             sessions = list(self._sessions)
-        self._entries.end_runs()
+        if any(session.consolidates for session in sessions):
+            self._entries.end_runs()
         with self._cleanup:  # closes everything else even if a session cannot be closed
             for session in sessions:
                 session.close()

@@ -42,7 +42,8 @@ def traits_of(content: str, words: Collection[str] | None = None) -> int:
     begin = content[:READ]
     may_name_day = words is None or not _WEEKDAY_WORDS.isdisjoint(words)
     may_count = words is None or not _NUMBER_WORDS.isdisjoint(words)
-    asks = ASKS if _ASKS.search(content[-READ:]) else 0
+    end = content[-READ:]
+    asks = ASKS if ("?" in end or not end.isascii()) and _ASKS.search(end) else 0
     when = TELLS_WHEN if tells_when(begin, words) or (may_name_day and _WEEKDAY.search(begin)) else 0
     has_number = _DIGIT.search(begin) or (may_count and _NUMBER.search(begin))
     return asks | when | (TELLS_NUMBER if has_number else 0)
