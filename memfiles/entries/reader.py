@@ -31,6 +31,7 @@ from memfiles.index.rows import Row, row_of
 from memfiles.index.search import search
 from memfiles.index.search.association import RunOrders
 from memfiles.index.search.embedder import Embedder, ModelUnavailable, QueryEmbedder
+from memfiles.index.search.scope import WordCounts
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import Meaning
 from memfiles.index.text import fts
@@ -223,8 +224,9 @@ class EntryReader:
     def __init__(self, db: EntryDatabase, *, embedder: Embedder | None) -> None:
         """Without ``embedder`` a search uses words alone."""
         self._db = db
-        self.meaning, self._orders = Meaning(db.index, embedder, now=db.now), RunOrders()
-        db.index.when_forgotten = self.meaning.shrink
+        self.meaning = Meaning(db.index, embedder, now=db.now)
+        self._orders, self._counts = RunOrders(), WordCounts()
+        db.index.when_forgotten += (self._counts.forget, self.meaning.shrink)
 
     def get(self, caller: Caller, key: str) -> Found | None:
         """The entry that the caller sees under ``key``, None if there is none, hidden or not."""
@@ -351,6 +353,7 @@ class EntryReader:
             today=date.fromisoformat(now[:10]),
             matrices=self.meaning.matrices,
             orders=self._orders,
+            counts=self._counts,
         )
 
     def _rows(self, view: View, asked: Listing, *, now: str, after: PagePlace | None, limit: int) -> Sequence[Row]:

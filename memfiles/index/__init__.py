@@ -4,7 +4,7 @@ The records are the truth: wherever the index may have fallen behind, it is comp
 trusted is built again from them.
 
 Other rooms use ``database``, ``groups``, ``index``, ``queries``, ``rows``, ``search.association``,
-``search.embedder``, ``search.search``, ``search.vectors``, ``text.fts`` and ``text.tokenizer``.
+``search.embedder``, ``search.scope``, ``search.search``, ``search.vectors``, ``text.fts`` and ``text.tokenizer``.
 """
 
 from memfiles.index.index import Index

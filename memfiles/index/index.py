@@ -58,7 +58,7 @@ class Index:
         self._turn, self._following = threading.RLock(), threading.RLock()
         self._stuck_until = 0.0
         self.is_followed = False  # whether a thread that watches calls ``verify`` for all folders now and then
-        self.when_forgotten: Callable[[], object] = lambda: None  # drops what is remembered of the rows
+        self.when_forgotten: list[Callable[[], object]] = []  # each drops what is remembered of the rows
         renew_in_child(self, Index._leave_to_parent)
 
     def intend(self, paths: Sequence[str]) -> str:
@@ -172,7 +172,8 @@ class Index:
         """Read these records again, and keep no word of earlier versions. Raises ``LockTimeout``, ``StorageFailed``."""
         with self._turn:
             self._retried(partial(self._maintenance.forget, list(paths)))
-            self.when_forgotten()
+            for drop in self.when_forgotten:
+                drop()
 
     def close(self) -> None:
         """Write pending changes, and seal the index unless another process uses it. May be called again."""

@@ -13,6 +13,7 @@ from typing import Any
 from memfiles.index.database import create_tables
 from memfiles.index.search.association import RunOrders
 from memfiles.index.search.embedder import Embedder
+from memfiles.index.search.scope import WordCounts
 from memfiles.index.search.search import Hit, search
 from memfiles.index.search.vectors import Matrices
 from memfiles.index.search.weights import WEIGHTS, Weights
@@ -49,7 +50,7 @@ class Rows:
         self.connection = sqlite3.connect(path, check_same_thread=False)  # a collection in any thread may close it
         weakref.finalize(self, self.connection.close)
         self._last = 0
-        self.orders = RunOrders()
+        self.orders, self.counts = RunOrders(), WordCounts()
         create_tables(self.connection)
 
     def save(self, *rows: Row) -> None:
@@ -108,10 +109,12 @@ class Rows:
         today: date | None = None,
         weights: Weights = WEIGHTS,
         matrices: Matrices | None = None,
+        counted: bool = True,
     ) -> list[Hit]:
-        """Search all of a partition, unless told otherwise."""
+        """Search all of a partition, unless told otherwise; with ``counted``, the words counted before are known."""
         options: Any = {"associate": associate, "embedder": embedder, "grouped": grouped, "shadowed": shadowed}
         options |= {"today": today, "weights": weights, "matrices": matrices, "orders": self.orders}
+        options |= {"counts": self.counts} if counted else {}
         return search(self.connection, parts, query, keep=keep, limit=limit, **options)
 
     def keys(self, query: str, *, parts: Sequence[int] = (1,), limit: int = 10, associate: bool = False) -> list[str]:

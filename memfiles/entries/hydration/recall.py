@@ -230,8 +230,8 @@ class _Block:
     def may_hold(self, hit: Hit) -> bool:
         """Whether there may be room for the entry of a hit, or an excerpt of it, by what the index knows of it."""
         shown = min(max(0, len(hit.content) - _DROPPED_BYTES), _CUT_BYTES)
-        author = _AUTHOR_BYTES + len(hit.agent) if hit.agent is not None else 0
-        return _LEAST_BYTES + len(hit.level) + len(hit.key) + author + shown <= self.left
+        room = self.left - _LEAST_BYTES - len(hit.level) - len(hit.key) - shown
+        return room >= 0 and ((agent := hit.agent) is None or _AUTHOR_BYTES + len(agent) <= room)
 
     def take(self, entry: Entry, role: Role, *, hit: Hit | None = None, spare: int = 0, may_cut: bool = True) -> None:
         """Take an entry if it fits and was not taken before, and leave ``spare`` bytes."""

@@ -65,10 +65,14 @@ class Near(NamedTuple):
 
 
 class Ties(Struct, frozen=True):
-    """What hits are tied to: their neighbours by hit, and each tie by a link or a tag, with its share."""
+    """What hits are tied to: their neighbours by hit, and each tie by a link or a tag, with its share.
+
+    ``leading`` hits lend to both sides.
+    """
 
     near: Mapping[int, Near]
     others: Sequence[tuple[int, int, float]] = ()
+    leading: Collection[int] = ()
 
 
 class RunOrder:
@@ -218,10 +222,8 @@ def ties(
 ) -> Ties:
     """The ties of hits, best first, in the texts' partitions; rows in ``but`` do not exist here."""
     near = (RunOrders() if orders is None else orders).neighbours(connection, texts, best, but=but)
-    for id in best[LENDERS:]:
-        if id in near:
-            near[id] = near[id]._replace(before=())
-    return Ties(near, list(_ties(connection, texts, best[:TAGGED_LENDERS], but, weights)))
+    others = list(_ties(connection, texts, best[:TAGGED_LENDERS], but, weights))
+    return Ties(near, others, leading=frozenset(best[:LENDERS]))
 
 
 def lent(
@@ -238,38 +240,70 @@ def lent(
     Other entries are left out that cannot reach ``enough``, not even with the ``bonus`` of their run.
     """
     answered: dict[int, float] = {}
-    loans: dict[int, list[float]] = defaultdict(list)
-    best: dict[int, float] = {}  # the score of the best lender of each
+    loans: dict[int, list[float]] = {}  # of each entry: the score of its best lender, the bonus of its run, and loans
     for lender, target, share in tied.others:
         if target != lender:
-            loans[target].append(scores[lender] * share)
-            best[target] = max(best.get(target, 0.0), scores[lender])
-    strong: list[tuple[int, Near]] = []
-    weak: list[tuple[int, Near]] = []
+            known = loans.setdefault(target, [0.0, 0.0])
+            known.append(scores[lender] * share)
+            known[0] = max(known[0], scores[lender])
+    strong: list[tuple[int, Near, float]] = []
+    weak: list[tuple[int, Near, float]] = []
+    most_lent = weights.most
     for lender, near in tied.near.items():
-        may_lift = weights.most * scores[lender] + bonus.get(near.run, 0.0) >= enough
-        (strong if may_lift else weak).append((lender, near))
+        added = bonus.get(near.run, 0.0)
+        (strong if most_lent * scores[lender] + added >= enough else weak).append((lender, near, added))
+    shares = (*weights.after, *weights.before)
     for are_strong, lenders in (True, strong), (False, weak):
-        for lender, (after, before, _) in lenders:
+        for lender, (after, before, _), added in lenders:
             score = scores[lender]
-            targets = [*zip(after, weights.after, strict=False), *zip(before, weights.before, strict=False)]
+            if lender not in tied.leading:
+                targets = zip(after, shares, strict=False)
+            elif len(after) == REACH:
+                targets = zip((*after, *before), shares, strict=False)
+            else:
+                targets = zip((*after, *before), (*shares[: len(after)], *weights.before), strict=False)
             if after and lender in asking:
-                del targets[0]
-                if are_strong or after[0] in scores or after[0] in loans:
-                    answered[after[0]] = max(answered.get(after[0], 0.0), score)
+                first, _ = next(targets)
+                if are_strong or first in scores or first in loans:
+                    answered[first] = max(answered.get(first, 0.0), score)
             for target, share in targets:
-                if are_strong or target in scores or target in loans or target in answered:
-                    loans[target].append(score * share)
-                    if score > best.get(target, 0.0):
-                        best[target] = score
-    found = {}
-    for target in loans.keys() | answered.keys():
-        asked, most = answered.get(target, 0.0), best.get(target, 0.0)
+                if target in loans:
+                    known = loans[target]
+                    known.append(score * share)
+                    known[1] = known[1] or added
+                    if score > known[0]:
+                        known[0] = score
+                elif are_strong or target in scores or target in answered:
+                    loans[target] = [score, added, score * share]
+    return _gained(scores, loans, answered, enough=enough, weights=weights)
+
+
+def _gained(
+    scores: Mapping[int, float],
+    loans: Mapping[int, list[float]],
+    answered: Mapping[int, float],
+    *,
+    enough: float,
+    weights: Weights,
+) -> dict[int, float]:
+    """What is gained by loans, each row with the score of its best lender, the bonus of its run and what it is lent."""
+    found, share = {}, weights.most
+    for target, (most, added, *lent) in loans.items():
+        if target in answered:
+            continue
+        if (own := scores.get(target)) is None:
+            gain = min(fsum(lent) if lent[1:] else lent[0], share * most)
+            if gain + added >= enough and gain:
+                found[target] = gain
+        elif most > own and (gain := min(fsum(lent) if lent[1:] else lent[0], share * (most - own))):
+            found[target] = gain
+    for target, asked in answered.items():
+        most, _, *lent = loans.get(target, (0.0, 0.0))
         gain = weights.answer * asked
         if (ahead := most - scores.get(target, 0.0) - gain) > 0:
-            gain += min(fsum(loans[target]), weights.most * ahead)
+            gain += min(fsum(lent), share * ahead)
         if gain:
-            found[target] = min(gain, weights.most * max(asked, most))
+            found[target] = min(gain, share * max(asked, most))
     return found
 
 

@@ -23,8 +23,10 @@ K1 = 0.8  # how soon repetitions of a word add nothing
 B = 0.75  # how much length beyond SHORT counts against a text
 SHORT = 64  # words
 MANY = 12  # stems of a question
-KEY, CONTENT, TAGS, MOMENT = 2.0, 1.0, 1.5, 1.0  # weights of a word, by field
-_BETWEEN = " \n "
+FIELDS = (1.0, 2.0, 1.5, 1.0)  # weights of a word of the content, the key, the tags and the moments
+_BETWEEN, _NEXT = " \n ", "  "  # fields of a text, and texts: no phrase goes on from one to the next
+Fields = tuple[str, str, str, str]
+"""The stems of a text, by field."""
 
 
 class WeightedTerm(Struct, frozen=True):
@@ -51,12 +53,13 @@ class Scorer:
 
     def gains(self, texts: Sequence[TokenizedText]) -> list[dict[int, float]]:
         """The score of each term in each text, by the term's place; terms that the text does not hold are left out."""
-        terms, found = self._terms, []
+        found = []
+        weighted = [it.weight for it in self._terms]
         for text, counts in zip(texts, self._counts(texts), strict=True):
             norm = K1
             if text.rest or len(text.content) >= 2 * SHORT:  # characters, which may be SHORT words
                 norm *= 1 - B + B * max(1.0, (text.words + len(text.rest) // 6) / SHORT)
-            gains = {place: terms[place].weight * count * (K1 + 1) / (count + norm) for place, count in counts.items()}
+            gains = {place: weighted[place] * count * (K1 + 1) / (count + norm) for place, count in counts.items()}
             for place in self.named(text) if text.label else ():
                 gains[place] += self._label
             found.append(gains)
@@ -69,39 +72,38 @@ class Scorer:
     def _counts(self, texts: Sequence[TokenizedText]) -> list[dict[int, float]]:
         """How often each term occurs in each text, weighted by field."""
         counts: list[dict[int, float]] = [{} for _ in texts]
-        for weight, field in (CONTENT, "content"), (KEY, "key"), (TAGS, "tags"), (MOMENT, "moments"):
-            stems = [getattr(text, field) for text in texts]
-            wanted = self._phrases if len(self._words) > MANY else self._phrases | self._words
-            _count(wanted, stems, weight, counts)
-            if len(self._words) > MANY:
-                self._tally(stems, weight, counts)
+        fields = [(text.content, text.key, text.tags, text.moments) for text in texts]
+        _count(self._phrases if len(self._words) > MANY else self._phrases | self._words, fields, counts)
+        if len(self._words) > MANY:
+            self._tally(fields, counts)
         for text, counted in zip(texts, counts, strict=True):
             for place, it in enumerate(self._terms) if text.rest else ():
                 if times := sum(text.rest.count(" ".join(form)) for form in it.term.stems):
                     counted[place] = counted.get(place, 0.0) + times
         return counts
 
-    def _tally(self, stems: Sequence[str], weight: float, counts: Sequence[dict[int, float]]) -> None:
+    def _tally(self, texts: Sequence[Fields], counts: Sequence[dict[int, float]]) -> None:
         """Count the wanted stems after splitting the texts, which is faster for many of them."""
-        for text, counted in zip(stems, counts, strict=True):
-            for place in (place for word in text.split() for place in self._words.get(word, ())):
-                counted[place] = counted.get(place, 0.0) + weight
+        for fields, counted in zip(texts, counts, strict=True):
+            for weight, stems in zip(FIELDS, fields, strict=True):
+                for place in (place for word in stems.split() for place in self._words.get(word, ())):
+                    counted[place] = counted.get(place, 0.0) + weight
 
 
-def _count(
-    wanted: Mapping[str, Sequence[int]], stems: Sequence[str], weight: float, counts: Sequence[dict[int, float]]
-) -> None:
+def _count(wanted: Mapping[str, Sequence[int]], texts: Sequence[Fields], counts: Sequence[dict[int, float]]) -> None:
     """Count the wanted words and phrases, each for its terms, without splitting the texts into words."""
-    joined = f" {_BETWEEN.join(stems)} "
-    starts = list(accumulate((len(text) + len(_BETWEEN) for text in stems), initial=0))
+    spaced = [_BETWEEN.join(fields) for fields in texts]
+    joined = f" {_NEXT.join(spaced)} "
+    starts = list(accumulate([len(text) + len(_NEXT) for text in spaced], initial=0))
     for word, places in wanted.items():
-        spaced, step = f" {word} ", len(word) + 1  # the space after it may be the one before the next one
-        at = joined.find(spaced)
+        asked, step = f" {word} ", len(word) + 1  # the space after it may be the one before the next one
+        at = joined.find(asked)
         while at >= 0:
-            counted = counts[bisect_right(starts, at) - 1]
+            text = bisect_right(starts, at) - 1
+            weight, counted = FIELDS[joined.count("\n", starts[text], at)], counts[text]
             for place in places:
                 counted[place] = counted.get(place, 0.0) + weight
-            at = joined.find(spaced, at + step)
+            at = joined.find(asked, at + step)
 
 
 def rarity(matches: int, *, entries: int) -> float:

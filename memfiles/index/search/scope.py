@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from memfiles.index.search.bm25 import WeightedTerm, rarity
 from memfiles.index.text import fts
-from memfiles.index.text.fts import PartTexts, StoredText, TextSource
+from memfiles.index.text.fts import PartState, PartTexts, StoredText, TextSource
 from memfiles.index.text.tokenizer import Term, TokenizedText
 
 MAX_TERMS = 512  # of a question, the rarest that occur; more would only cost time
@@ -22,10 +22,46 @@ MAX_WORK = 2_000_000  # places of words that are read to count the phrases of a 
 ENOUGH = 50  # candidates from each partition, whatever the limit, if only the telling words of a question match so many
 MOST, EACH = 200, 30  # candidates from each partition, and for each word of a question, if more match
 MAX_PAGE = 20_000  # rows
+MOST_BYTES, COUNTED_BYTES = 4 * 2**20, 120  # of the words that are counted, and of each besides its letters; measured
+MOST_ADDED = 64  # texts of which the words are counted one by one
 _LOOKUP = 100  # a lookup takes as long as reading so many places
 _GROWTH = 4  # factor by which each page is larger than the one before
 Keep = Callable[[Sequence[int]], Collection[int]]
 """Takes rows and returns those that count."""
+
+
+class WordCounts:
+    """How many entries hold the words that were asked for, of the partitions searched last, on one connection.
+
+    Counting a common word takes a millisecond among 100,000 entries. One thread at a time uses this.
+    """
+
+    def __init__(self) -> None:
+        self._connection: sqlite3.Connection | None = None
+        self._known: dict[int, tuple[PartState, dict[str, int]]] = {}
+        self._bytes = 0
+
+    def of(self, connection: sqlite3.Connection, texts: PartTexts, stems: Sequence[str]) -> Mapping[str, int]:
+        """As ``PartTexts.counts``, but with 0 for stems that no entry holds; looked up only where something changed."""
+        if connection is not self._connection:  # its tables may be others
+            self.forget()
+            self._connection = connection
+        since, counts = self._known.get(texts.part, (texts.state, dict[str, int]()))
+        if since != texts.state and not _counted(connection, texts, since, counts):
+            counts = {}
+        missing = [stem for stem in stems if stem not in counts]
+        if missing:
+            counts |= dict.fromkeys(missing, 0) | texts.counts(missing)
+            self._bytes += sum(COUNTED_BYTES + 4 * len(stem) for stem in missing)
+        self._known[texts.part] = texts.state, counts
+        if self._bytes > MOST_BYTES:
+            self.forget()
+        return counts
+
+    def forget(self) -> None:
+        """Start from nothing."""
+        self._known.clear()
+        self._bytes = 0
 
 
 class SearchScope:
@@ -38,9 +74,11 @@ class SearchScope:
         *,
         keep: Keep | None,
         shadowed: Collection[int] = frozenset(),
+        counts: WordCounts | None = None,
     ) -> None:
         """``keep`` is None if all rows with text count. The ``shadowed`` rows never do."""
         self.connection = connection
+        self._counted = WordCounts() if counts is None else counts
         self.texts = fts.opened(connection, parts)
         self.shadowed = frozenset(shadowed)
         self._hidden = fts.tokens(connection, shadowed) if shadowed else []
@@ -92,6 +130,16 @@ class SearchScope:
         """The contents and records of these entries, in any order."""
         return fts.sources(self.connection, ids) if ids else []
 
+    def turns(self, ids: Sequence[int]) -> dict[int, tuple[int, str]]:
+        """The places of these entries in the order of saving, and their keys."""
+        wanted = "SELECT id, ordinal, key FROM entry WHERE id IN (SELECT value FROM json_each(?))"
+        return {id: (ordinal, key) for id, ordinal, key in self.connection.execute(wanted, (fts.as_json(ids),))}
+
+    def levels(self) -> dict[int, str]:
+        """The levels of the partitions, by their ids."""
+        wanted = "SELECT id, level FROM part WHERE id IN (SELECT value FROM json_each(?))"
+        return dict(self.connection.execute(wanted, (fts.as_json(self.parts),)).fetchall())
+
     def with_words(self, terms: Sequence[WeightedTerm], *, wanted: int) -> tuple[list[TokenizedText], bool]:
         """The entries that count and that FTS5 ranks first, and whether these are all that match.
 
@@ -118,7 +166,8 @@ class SearchScope:
         """How many entries hold each stem."""
         total: Counter[str] = Counter()
         for texts in self.texts:
-            total.update(texts.counts(stems))
+            counts = self._counted.of(self.connection, texts, stems)
+            total.update({stem: counts[stem] for stem in stems})
         wanted = frozenset(stems)
         for tokens in self._hidden:
             total.subtract(wanted & tokens.stems)
@@ -131,8 +180,9 @@ class SearchScope:
 
     def _with_words(self, texts: PartTexts, terms: Sequence[WeightedTerm], *, wanted: int) -> tuple[list[int], bool]:
         found: dict[int, None] = {}
-        for match, is_last in _expressions(terms):
-            for page in _pages(texts, match, size=wanted):
+        for match, most, is_last in _expressions(terms):
+            has_room = most + len(self.shadowed) < wanted  # so which ones are the first is not asked
+            for page in [texts.all(match)] if has_room else _pages(texts, match, size=wanted):
                 found.update(dict.fromkeys(self.kept(page)))
                 if len(found) >= wanted:
                     return list(found)[:wanted], False
@@ -150,6 +200,20 @@ class SearchScope:
                 return
 
 
+def _counted(connection: sqlite3.Connection, texts: PartTexts, since: PartState, counts: dict[str, int]) -> bool:
+    """Count the words of the texts that were added since a state; False if some were removed, or very many added."""
+    if fts.gone(connection, texts.part, since=since, now=texts.state) != set():
+        return False
+    new = "SELECT id FROM text WHERE part = ? AND stamp > ? LIMIT ?"
+    ids = [id for (id,) in connection.execute(new, (texts.part, since.stamp, MOST_ADDED + 1))]
+    if len(ids) > MOST_ADDED:
+        return False
+    for tokens in fts.tokens(connection, ids) if ids else ():
+        for stem in counts.keys() & tokens.stems:
+            counts[stem] += 1
+    return True
+
+
 def _pages(texts: PartTexts, match: str, *, size: int) -> Iterator[list[int]]:
     """The entries that match, as FTS5 ranks them, in pages that grow."""
     offset, more = 0, True
@@ -165,14 +229,17 @@ def _most_matches(term: Term, counts: Counter[str]) -> int:
     return sum(min(counts[word] for word in form) for form in term.stems)
 
 
-def _expressions(terms: Sequence[WeightedTerm]) -> Iterator[tuple[str, bool]]:
-    """FTS5 expressions to try in turn, and whether each is the last: first for the telling words, then for all."""
+def _expressions(terms: Sequence[WeightedTerm]) -> Iterator[tuple[str, int, bool]]:
+    """FTS5 expressions to try in turn: first for the telling words, then for all.
+
+    With each comes how many entries match it at most, and whether it is the last.
+    """
     ordered = sorted((it for it in terms if it.matches), key=lambda it: (it.matches, it.term.text))
     telling = _telling(ordered)
-    if telling:
-        yield " OR ".join(f"({it.term.match})" for it in telling), len(telling) == len(ordered)
-    if len(telling) < len(ordered):
-        yield " OR ".join(f"({it.term.match})" for it in ordered), True
+    for chosen in [telling, ordered] if len(telling) < len(ordered) else [ordered]:
+        if chosen:
+            match = " OR ".join(f"({it.term.match})" for it in chosen)
+            yield match, sum(it.matches for it in chosen), len(chosen) == len(ordered)
 
 
 def _telling(ordered: Sequence[WeightedTerm]) -> Sequence[WeightedTerm]:

@@ -15,12 +15,13 @@ from math import fsum
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.json import decode as from_json
 
 from memfiles.index.search import association, bm25, vectors
-from memfiles.index.search.association import RunOrders
+from memfiles.index.search.association import Near, RunOrders
 from memfiles.index.search.bm25 import WeightedTerm
 from memfiles.index.search.embedder import Embedder
-from memfiles.index.search.scope import EACH, ENOUGH, MOST, Keep, SearchScope
+from memfiles.index.search.scope import EACH, ENOUGH, MOST, Keep, SearchScope, WordCounts
 from memfiles.index.search.vectors import Matrices
 from memfiles.index.search.weights import WEIGHTS, Weights
 from memfiles.index.text.fts import TextSource
@@ -35,14 +36,13 @@ SUBSTRING_SHARE = 0.5  # the weight of a part of a word, as a share of that of a
 MAX_SNIPPET = 240  # characters
 SNIPPED = 65_536  # characters of a content in which words are looked for
 MORE = "..."
-NO_RUN = ("", "")
 
 
 class Hit(Struct, frozen=True, dict=True):
     """An entry found: its row, its record and content at that time, its score and the legs that found it.
 
     ``terms`` are those of the question, ``ordinal`` is its place in the order of saving, and ``beside`` the row of the
-    hit in whose group it belongs. ``agent`` is the one that saved it.
+    hit in whose group it belongs. ``provenance`` is JSON text.
     """
 
     id: int
@@ -56,7 +56,12 @@ class Hit(Struct, frozen=True, dict=True):
     beside: int | None = None
     key: str = ""
     level: str = ""
-    agent: str | None = None
+    provenance: str = ""
+
+    @property
+    def agent(self) -> str | None:
+        """The agent that saved it, if that is known."""
+        return from_json(self.provenance.encode()).get("agent") if self.provenance else None
 
     @cached_property
     def snippet(self) -> str:
@@ -75,11 +80,14 @@ class RankedEntries:
 
     def add(self, gains: Mapping[int, float], *, leg: Leg) -> None:
         """Add what a leg gives to entries."""
-        scores, alone = self.scores, (leg,)
+        scores, legs, alone = self.scores, self.legs, (leg,)
         for id, gain in gains.items():
-            scores[id] = scores.get(id, 0.0) + gain
-            if (legs := self.legs.setdefault(id, alone)) is not alone and leg not in legs:
-                self.legs[id] = (*legs, leg)
+            if id not in scores:
+                scores[id], legs[id] = gain, alone
+                continue
+            scores[id] += gain
+            if leg not in legs[id]:
+                legs[id] += alone
 
     def best(self) -> list[int]:
         """The entries, best first, newest row first among equals."""
@@ -101,6 +109,7 @@ def search(
     weights: Weights = WEIGHTS,
     matrices: Matrices | None = None,
     orders: RunOrders | None = None,
+    counts: WordCounts | None = None,
 ) -> list[Hit]:
     """Return at most ``limit`` entries of the partitions, those that answer ``query`` best.
 
@@ -109,7 +118,7 @@ def search(
     count. No text of a query raises. With an ``embedder``, contents without a vector are embedded first, which writes
     to the connection. ``today`` is the day from which "last week" in the question is seen; without it no moment counts.
     """
-    scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed)
+    scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed, counts=counts)
     ranked, orders = RankedEntries(), RunOrders() if orders is None else orders
     weighted = scope.weighted(terms_of(query, today=today), moment=weights.moment)
     occurring = [it for it in weighted if it.matches]
@@ -133,13 +142,14 @@ def search(
         for trait, share in ((TELLS_WHEN, weights.tells_when), (TELLS_NUMBER, weights.tells_number))
         if trait & wanted
     ]
+    neighbours: Mapping[int, Near] | None = None
     if associate and ranked.scores:
-        _associate(scope, ranked, weights, orders, limit=limit, wished=sum(gain for _, gain in wished))
+        neighbours = _associate(scope, ranked, weights, orders, limit=limit, wished=sum(gain for _, gain in wished))
     _weigh_traits(scope, ranked, wished, limit=limit, weights=weights)
     first = _first(scope, ranked, limit=limit)
-    beside = _groups(scope, ranked, [it.id for it in first], orders) if grouped else {}
+    beside = _groups(scope, ranked, [it.id for it in first], orders, neighbours) if grouped else {}
     terms = tuple(it.term for it in occurring)
-    return [_hit(it, ranked, terms, beside=beside.get(it.id)) for it in first]
+    return _hits(first, ranked, terms, scope.levels(), beside)
 
 
 def _add_words(
@@ -159,27 +169,30 @@ def _add_words(
 
 def _associate(
     scope: SearchScope, ranked: RankedEntries, weights: Weights, orders: RunOrders, *, limit: int, wished: float
-) -> None:
-    """Add what hits lend to related entries, and what each run adds to its own.
+) -> Mapping[int, Near]:
+    """Add what hits lend to related entries, and what each run adds to its own; returns the neighbours of the hits.
 
     Left out are entries that cannot be among the first ``limit``, not even if they gain what is ``wished`` for.
     """
     scores, connection = ranked.scores, scope.connection
     tied = association.ties(connection, scope.texts, ranked.best(), but=scope.shadowed, weights=weights, orders=orders)
-    _learn_traits(scope, ranked, tied.near)
-    asking = {id for id in tied.near if ranked.traits[id] & ASKS}
-    runs = {id: near.run for id, near in tied.near.items()}
-    bonus = association.of_runs(scores, runs, ranked.lengths, weights=weights)
-    sums = sorted((score + bonus.get(runs.get(id, NO_RUN), 0.0) for id, score in scores.items()), reverse=True)
+    near, traits = tied.near, ranked.traits
+    _learn_traits(scope, ranked, near)
+    asking = {id for id in near if traits[id] & ASKS}
+    bonus = association.of_runs(scores, {id: it.run for id, it in near.items()}, ranked.lengths, weights=weights)
+    raised = {id: bonus[it.run] for id, it in near.items() if it.run in bonus}
+    sums = sorted([score + raised.get(id, 0.0) for id, score in scores.items()], reverse=True)
     enough = sums[limit - 1] * (1 - weights.asks) - wished if len(sums) >= limit else 0.0
     gains = association.lent(scores, tied, asking=asking, bonus=bonus, enough=enough, weights=weights)
-    for after, before, run in tied.near.values() if bonus else ():
-        for id in *after, *before:
-            if id in gains:
-                runs[id] = run
+    for id, it in near.items() if raised else ():
+        for other in (*it.after, *(it.before if id in tied.leading else ())) if id in raised else ():
+            if other in gains:
+                raised[other] = raised[id]
     ranked.add({id: gains[id] for id in scope.kept(list(gains))}, leg="association")
-    for id in runs.keys() & scores.keys() if bonus else ():
-        scores[id] += bonus.get(runs[id], 0.0)
+    for id, more in raised.items():
+        if id in scores:
+            scores[id] += more
+    return near
 
 
 def _learn_traits(scope: SearchScope, ranked: RankedEntries, ids: Collection[int]) -> None:
@@ -208,25 +221,45 @@ def _first(scope: SearchScope, ranked: RankedEntries, *, limit: int) -> list[Tex
     scores = ranked.scores
     least = sorted(scores.values(), reverse=True)[:limit][-1:]
     leading = [id for id, score in scores.items() if score >= least[0]] if least else []
+    if len(leading) > 2 * limit:  # then not all contents are read
+        turns = scope.turns(leading)
+        leading = sorted(turns, key=lambda id: (-scores[id], -turns[id][0], turns[id][1]))[:limit]
     return sorted(scope.sources(leading), key=lambda it: (-scores[it.id], -it.ordinal, it.key))[:limit]
 
 
-def _hit(it: TextSource, ranked: RankedEntries, terms: tuple[Term, ...], *, beside: int | None) -> Hit:
-    score, legs = ranked.scores[it.id], ranked.legs[it.id]
-    return Hit(
-        it.id, it.path, it.revision, score, legs, it.content, terms, it.ordinal, beside, it.key, it.level, it.agent
-    )
+def _hits(
+    first: Sequence[TextSource],
+    ranked: RankedEntries,
+    terms: tuple[Term, ...],
+    levels: Mapping[int, str],
+    beside: Mapping[int, int],
+) -> list[Hit]:
+    scores, legs = ranked.scores, ranked.legs
+    return [
+        Hit(
+            *(id, path, revision, scores[id], legs[id], content, terms, ordinal, beside.get(id), key),
+            *(levels.get(part, ""), provenance),
+        )
+        for id, content, key, path, revision, ordinal, part, provenance in first
+    ]
 
 
-def _groups(scope: SearchScope, ranked: RankedEntries, ids: Sequence[int], orders: RunOrders) -> dict[int, int]:
-    """The leader of each row's group: the best hit that it is a neighbour of, or a neighbour's neighbour."""
-    answering = [id for id in ids if ranked.legs[id] != ("association",)]
-    near = orders.neighbours(scope.connection, scope.texts, answering, but=scope.shadowed)
+def _groups(
+    scope: SearchScope, ranked: RankedEntries, ids: Sequence[int], orders: RunOrders, near: Mapping[int, Near] | None
+) -> dict[int, int]:
+    """The leader of each row's group: the best hit that it is a neighbour of, or a neighbour's neighbour.
+
+    ``near`` are the neighbours of all hits but those that were only lent to, if they are known.
+    """
+    if near is None:
+        near = orders.neighbours(scope.connection, scope.texts, ids, but=scope.shadowed)
     leaders: dict[int, int] = {}
+    places = {id: place for place, id in enumerate(ids)}
     for place, id in enumerate(ids):
         beside = near.get(id)
-        for other in {*beside.after, *beside.before}.intersection(ids[place + 1 :]) if beside else ():
-            leaders.setdefault(other, leaders.get(id, id))
+        for other in (*beside.after, *beside.before) if beside else ():
+            if places.get(other, 0) > place:
+                leaders.setdefault(other, leaders.get(id, id))
     return leaders
 
 

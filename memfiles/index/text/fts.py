@@ -77,7 +77,7 @@ class StoredText(NamedTuple):
 
 
 class TextSource(NamedTuple):
-    """The content of an entry and the record that holds it; ``agent`` is the one that saved it."""
+    """The content of an entry and the record that holds it; ``provenance`` is JSON text."""
 
     id: int
     content: str
@@ -85,8 +85,8 @@ class TextSource(NamedTuple):
     path: str
     revision: int
     ordinal: int
-    level: str
-    agent: str | None
+    part: int
+    provenance: str
 
 
 class PartState(NamedTuple):
@@ -128,6 +128,11 @@ class PartTexts:
             (match, limit, offset),
         )
         return [row for (row,) in rows]
+
+    def all(self, match: str) -> list[int]:
+        """The entries that an FTS5 expression matches, in any order: much faster than ``best``, which ranks them."""
+        statement = f"SELECT rowid FROM {self._words} WHERE {self._words} MATCH ?"
+        return [row for (row,) in self._connection.execute(statement, (match,))]
 
     def tagged(self, tag: str, *, limit: int, but: Collection[int] = ()) -> list[int]:
         """Entries with exactly this tag, in any order, without the rows ``but``.
@@ -249,9 +254,8 @@ def texts(connection: sqlite3.Connection, ids: Iterable[int]) -> list[StoredText
 
 def sources(connection: sqlite3.Connection, ids: Iterable[int]) -> list[TextSource]:
     """The contents and records of the given entries that have text, in any order."""
-    wanted = """SELECT id, text.content, entry.key, path, revision, ordinal,
-                ifnull((SELECT level FROM part WHERE id = entry.part), ''), json_extract(provenance, '$.agent')
-                FROM text JOIN entry USING (id) WHERE id IN (SELECT value FROM json_each(?))"""
+    wanted = """SELECT text.id, text.content, entry.key, entry.path, revision, ordinal, entry.part, provenance
+                FROM json_each(?) AS a CROSS JOIN text ON text.id = a.value CROSS JOIN entry ON entry.id = text.id"""
     return [TextSource._make(row) for row in connection.execute(wanted, (as_json(ids),))]
 
 

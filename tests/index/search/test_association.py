@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from math import fsum
 
 import pytest
 
@@ -14,7 +15,8 @@ from memfiles.index.database import create_tables
 from memfiles.index.rows import Row as WholeRow
 from memfiles.index.rows import RowWriter
 from memfiles.index.search import association
-from memfiles.index.search.association import RunOrders, of_runs
+from memfiles.index.search.association import Near, RunOrders, Ties, lent, of_runs
+from memfiles.index.search.weights import WEIGHTS, Weights
 from memfiles.index.text import fts
 from memfiles.records.entry import Provenance
 from memfiles.storage.atomic import Signature
@@ -175,6 +177,62 @@ def test_who_wants_fewer_hits_gets_the_first_of_them() -> None:
 
             assert every[:3] == rows.said(asked, limit=3)
             assert every[:10] == rows.said(asked, limit=10)
+
+
+def _plainly_lent(
+    scores: dict[int, float], tied: Ties, asking: set[int], weights: Weights = WEIGHTS
+) -> dict[int, float]:
+    """What ``lent`` must find, one entry after the other and nothing left out."""
+    found = {}
+    for target in range(60):
+        loans, best, asked = [], 0.0, 0.0
+        for lender, other, share in tied.others:
+            if target == other != lender:
+                loans.append(scores[lender] * share)
+                best = max(best, scores[lender])
+        for lender, (after, before, _) in tied.near.items():
+            sides = (after, weights.after), (before if lender in tied.leading else (), weights.before)
+            for ids, shares in sides:
+                for place, id in enumerate(ids):
+                    if id != target:
+                        continue
+                    if lender in asking and ids is after and place == 0:
+                        asked = max(asked, scores[lender])
+                    else:
+                        loans.append(scores[lender] * shares[place])
+                        best = max(best, scores[lender])
+        gain = weights.answer * asked
+        gain += min(fsum(loans), weights.most * max(0.0, best - scores.get(target, 0.0) - gain))
+        if gain:
+            found[target] = min(gain, weights.most * max(asked, best))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_loans_are_those_that_are_added_up_one_by_one(seed: int) -> None:
+    """Of all hits, and of every other entry that can reach what is enough."""
+    dice = random.Random(seed)
+    scores = {id: dice.choice((0.5, 1.0, dice.random() * 3)) for id in dice.sample(range(60), 25)}
+    best = sorted(scores, key=lambda id: -scores[id])
+    near = {
+        id: Near(
+            [n for n in (id + 1, id + 2) if n % 12 > id % 12], [n for n in (id - 1, id - 2) if n >= id // 12 * 12], run
+        )
+        for id in best
+        if (run := (f"run {id // 12}", "t")) != ("run 0", "t")
+    }
+    others = [(dice.choice(best[:5]), dice.randrange(60), dice.choice((0.2, 0.4))) for _ in range(dice.choice((0, 8)))]
+    tied = Ties(near, others, leading=frozenset(best[:10]))
+    bonus = {("run 1", "t"): 0.4, ("run 3", "t"): 0.1}
+    asking = set(dice.sample(best, 6))
+    enough = dice.choice((0.0, 0.6, 1.5))
+
+    expected = _plainly_lent(scores, tied, asking)
+    found = lent(scores, tied, asking=asking, bonus=bonus, enough=enough)
+    left_out = expected.keys() - found.keys()
+
+    assert {id: expected[id] for id in found} == found
+    assert [] == [id for id in left_out if id in scores or expected[id] >= enough]
 
 
 @contextmanager

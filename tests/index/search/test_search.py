@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memfiles.index.queries import Filters, is_all_visible
+from memfiles.index.search import scope
 from memfiles.index.text import fts as texts
 from tests.index.entry_rows import Row, Rows
 
@@ -344,3 +345,42 @@ def test_a_megabyte_of_a_question_is_answered(desk: Rows, unit: str) -> None:
 
     assert time.process_time() - begun < 20
     assert [True, True] == ["school" in keys for keys in found]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_search_remembers_changes_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was saved and removed since: as a search that counts every word anew."""
+    monkeypatch.setattr(scope, "MOST_ADDED", 3)
+    monkeypatch.setattr(scope, "MOST_BYTES", 6_000)
+    dice = random.Random(seed)
+    words = [f"{word}{number}" for word in ("river", "tea", "車", "C++ ") for number in range(12)]
+    rows = Rows()
+    keys: list[str] = []
+    for turn in range(60):
+        for number in range(dice.choice((0, 1, 1, 5))):
+            text = " ".join(dice.choices(words, k=dice.randint(1, 8)))
+            keys.append(f"k{turn}-{number}")
+            rows.save(Row(keys[-1], text, part=dice.choice((1, 2)), tags=tuple(dice.choices(words, k=1)), run="r"))
+        if keys and dice.random() < 0.2:
+            rows.remove(keys.pop(dice.randrange(len(keys))))
+        asked = " ".join(dice.choices(words, k=3))
+        for parts in ((1,), (2, 1)):
+            anew, known = (rows.said(asked, parts=parts, counted=counted) for counted in (False, True))
+            assert anew == known, turn
+
+
+def test_a_word_is_counted_once() -> None:
+    """As long as nothing is removed; what is saved since is added."""
+    rows, counted = Rows(), list[str]()
+    rows.connection.set_trace_callback(lambda it: counted.append(it) if "CROSS JOIN counts" in it else None)
+    rows.save(Row("a", "tea and milk"), Row("b", "tea"))
+    counts = []
+    for step in ("", "save", "", "remove", ""):
+        if step == "save":
+            rows.save(Row("c", "tea"))
+        elif step == "remove":
+            rows.remove("c")
+        rows.search("tea")
+        counts.append(len(counted))
+
+    assert [1, 1, 1, 2, 2] == counts
