@@ -120,22 +120,26 @@ class JournalFile:
             raise
         return positions
 
-    def grow(self) -> bool:
-        """Double the capacity, up to ``CAPACITY``; False if it is that large, or if the disk is or was full.
+    def grow(self, needed: int) -> bool:
+        """Double the capacity until ``needed`` bytes follow the last frame; False if there is no such room.
 
-        False as well once a frame goes beyond it: zeros written there would destroy the frame.
+        That is, beyond ``CAPACITY``, or if the disk is or was full. False as well once a frame goes beyond the
+        capacity: zeros written there would destroy the frame.
         """
-        can_grow = self.capacity >= BEGINNING and self.high_water <= self.capacity
-        added = min(self.capacity, CAPACITY - self.capacity) if can_grow else 0
+        capacity = self.capacity
+        while capacity < self.tail + needed:
+            capacity *= 2
+        if capacity > CAPACITY or self.capacity < BEGINNING or self.high_water > self.capacity:
+            return False
         try:
-            self._blocks.write([bytes(added)], offset=self.capacity)  # flushed with the next frame
+            self._blocks.write([bytes(capacity - self.capacity)], offset=self.capacity)  # flushed with the next frame
         except OSError as error:
             if error.errno not in _FULL_DISK:
                 raise
             os.ftruncate(self._descriptor, self.capacity)
             return False
-        self.capacity += added
-        return added > 0
+        self.capacity = capacity
+        return True
 
     def end_at_tail(self) -> None:
         """Ensure on disk that no frame follows the last good one."""
@@ -314,7 +318,7 @@ class Journal:
         self._forget_file(JournalState.ABSENT)
 
     def _file_with_room(self, needed: int) -> JournalFile:
-        """A sound file with room for ``needed`` bytes; a single larger commit makes the file grow."""
+        """A sound file with room for ``needed`` bytes; a single commit larger than ``CAPACITY`` goes beyond it."""
         if self._state is JournalState.CLOSED:
             raise OSError(errno.ESHUTDOWN, "the memory was closed meanwhile")
         if self._file is not None and self._state is not JournalState.SOUND:
@@ -322,16 +326,15 @@ class Journal:
         if self._file is None:
             created = JournalFile.create(self._directory, new_id=self._new_id, flush=self._flush)
             self._file, self._state = created, JournalState.SOUND
-        elif self._file.tail > HEADER_BYTES and self._file.tail + needed > self._file.capacity:
+        if self._file.tail + needed > self._file.capacity:
             self._make_room(self._file, needed)
         return self._file
 
     def _make_room(self, file: JournalFile, needed: int) -> None:
+        """Have the file grow or emptied: a first frame beyond its end would leave no room for deltas on it."""
         try:
-            while file.tail + needed > file.capacity:
-                if not file.grow():
-                    self._empty(file)
-                    break
+            while file.tail + needed > file.capacity and not file.grow(needed) and file.tail > HEADER_BYTES:
+                self._empty(file)
         except BaseException:
             self._break()
             raise

@@ -179,11 +179,11 @@ def test_a_forked_child_leaves_the_file_to_its_parent(journal: Journal, director
     assert ["a.json"] == paths_in(tmp_path, "j1.journal")
 
 
-def grown(count: int) -> list[Version]:
-    """Versions of a record to which something is appended each time."""
+def grown(count: int, *, lines: int = 99) -> list[Version]:
+    """Versions of a record of so many lines, to which something is appended each time."""
     found = []
     for revision in range(1, count + 1):
-        content = b'{"content":"' + b"a line of a note " * (99 + revision)
+        content = b'{"content":"' + b"a line of a note " * (lines + revision)
         middle, history = b'",\n"history":[\n', b",\n".join(b'{"revision":%d}' % n for n in range(1, revision + 1))
         data = content + middle + history + b"]}\n"
         sections = Sections(len(content), len(content) + len(middle))
@@ -282,11 +282,29 @@ def test_a_file_begins_small_and_grows(
     assert is_full or versions == versions_in(tmp_path, journal)
 
 
+@pytest.mark.parametrize("others", [0, 6], ids=["first", "after others"])
+def test_a_file_grows_before_a_frame_that_does_not_fit(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Else each version of a large note would stand whole, as a full file is emptied before the next frame."""
+    monkeypatch.setattr("memfiles.storage.journal.BEGINNING", 8 * 1024)
+    monkeypatch.setattr("memfiles.storage.journal.CAPACITY", 64 * 1024)
+    flushed = list[set[str]]()
+    monkeypatch.setattr("memfiles.storage.journal.sync_published", lambda _, paths: flushed.append(set(paths)))
+    small, large = grown(others), [replace(each, path="large.json") for each in grown(2, lines=1200)]
+    appended(journal, *small)
+    whole, delta = appended(journal, *large)
+
+    assert [*small, *large] == versions_in(tmp_path, journal)
+    assert ([], 32 * 1024) == (flushed, (tmp_path / FOLDER / journal.name).stat().st_size)
+    assert delta.length < 1024 < 8 * 1024 < whole.length
+
+
 def test_a_frame_larger_than_the_file_stays_whole_until_what_it_names_is_flushed(
     journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Growth writes zeros, and not into a frame that a power cut would need."""
-    monkeypatch.setattr("memfiles.storage.journal.BEGINNING", 8 * 1024)
+    monkeypatch.setattr("memfiles.storage.journal.CAPACITY", 8 * 1024)
     one, *later = grown(3)
     large = replace(one, path="large.json", data=bytes(20_000))
     flushed = list[set[str]]()
