@@ -158,7 +158,7 @@ def append(record: Record, stamp: Stamp, *, text: str, earlier: Record | None = 
     if not text:
         return Decision(None, receipt_of(record))
     check_cap(record, record.size_bytes + len(data))
-    changed = extend(grown(record, text), _change(record, stamp, op="append", splice=Splice(len(data))))
+    changed = grown(record, text, _change(record, stamp, op="append", splice=Splice(len(data))))
     return Decision(changed, receipt_of(changed))
 
 

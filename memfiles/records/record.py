@@ -8,23 +8,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, NoReturn
+from operator import attrgetter
+from typing import Annotated, Any, Literal, NoReturn, cast
 
-from msgspec import Meta, Struct, ValidationError
+from msgspec import Meta, Struct, ValidationError, defstruct, to_builtins
 from msgspec.json import Decoder
 from msgspec.json import decode as from_json
 from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records import to_json
-from memfiles.records.keys import (
-    MAX_FOREIGN_REVISION,
-    NAME_PATTERN,
-    UID_PATTERN,
-    check_revision,
-    check_whole,
-    matching,
-)
+from memfiles.records.keys import MAX_FOREIGN_REVISION, NAME_PATTERN, UID_PATTERN, check_revision, check_whole, matching
 from memfiles.records.redactions import Piece
 
 FORMAT: Literal["memfiles/1"] = "memfiles/1"
@@ -35,6 +29,7 @@ MAX_HISTORY_CHANGES = 100
 MAX_HISTORY_BYTES = 64 * 1024
 LABEL_MAX_BYTES = 1024
 READ_BACK = "is_read_back"  # attribute that marks what of a change or record was read back and need not be again
+EXTENDED = "extended"  # attribute with the history to which the last change was added, and what it is since
 ORIGIN_PATTERN = r"^[0-9a-f]{12}$"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 HIDDEN = "x-hidden"  # in a schema: nobody but us writes this field
@@ -79,6 +74,11 @@ class Actor(Struct, frozen=True, gc=False):
 
 _TOLD = ("agent", "session", "call", "actor")
 NOBODY = Actor()
+_NUMBERS = ("offset", "matches", "line", "undone", "target")
+_SAID = ("old", "opaque", "redacted", "merged", "place", "key", "cause", "of_user")
+_numbers_of, _said_of = attrgetter(*_NUMBERS), attrgetter(*_SAID)
+_LEFT_OUT = [(name, Any, None) for name in (*_NUMBERS, *_SAID)]  # unless they are known
+_Shown = defstruct("_Shown", ["revision", "at", "op", "by", "bytes", *_LEFT_OUT], omit_defaults=True, gc=False)
 
 
 class Stamp(Struct, frozen=True, gc=False):
@@ -127,11 +127,11 @@ class Change(Struct, frozen=True, dict=True):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of this change, without fields at their default."""
-        shown = {"revision": self.revision, "at": self.at, "op": self.op, "by": self.by.to_dict(), "bytes": self.bytes}
-        numbers = {name: getattr(self, name) for name in ("offset", "matches", "line", "undone", "target")}
-        shown |= {name: value for name, value in numbers.items() if value is not None}
-        said = ("old", "opaque", "redacted", "merged", "place", "key", "cause", "of_user")
-        return shown | {name: value for name in said if (value := getattr(self, name))}
+        return cast("dict[str, Any]", to_builtins(self._shown()))
+
+    def _shown(self) -> Struct:
+        said = [each or None for each in _said_of(self)]
+        return _Shown(self.revision, self.at, self.op, self.by.to_dict(), self.bytes, *_numbers_of(self), *said)
 
     @property
     def is_altered(self) -> bool:
@@ -141,7 +141,7 @@ class Change(Struct, frozen=True, dict=True):
     @cached_property
     def encoded(self) -> Encoded:
         """This change as one line of JSON; kept, because every later version of the record repeats it."""
-        return to_json(self.to_dict())
+        return to_json(self._shown())
 
 
 class Record(Struct, frozen=True, dict=True):
@@ -233,10 +233,10 @@ def with_redactions(record: Record, pieces: tuple[Piece, ...]) -> Record:
     return record if record.redactions == pieces else replace(record, redactions=pieces, format=FORMAT_2)
 
 
-def extend(record: Record, change: Change) -> Record:
+def extend(record: Record, change: Change, known: Mapping[str, Any] = {}, **made: Any) -> Record:
     """The record with ``change``, which made its present content, added to its bounded history.
 
-    A change too large for the bounds on its own is kept without its delta.
+    A change too large for the bounds on its own is kept without its delta. ``known`` and ``made`` as of ``successor``.
     """
     is_too_large = len(change.encoded) > MAX_HISTORY_BYTES
     if is_too_large:
@@ -249,21 +249,21 @@ def extend(record: Record, change: Change) -> Record:
     while len(encoded) - cut > MAX_HISTORY_BYTES or len(history) - first > MAX_HISTORY_CHANGES:
         cut += len(history[first].encoded) + len(b",\n")
         first += 1
-    left = {"history_json": encoded[cut:]}
-    return successor(record, left, revision=change.revision, updated_at=change.at, history=history[first:])
+    known = {**known, "history_json": encoded[cut:], EXTENDED: (record.history, history := history[first:])}
+    return successor(record, known, revision=change.revision, updated_at=change.at, history=history, **made)
 
 
-def grown(record: Record, text: str) -> Record:
-    """The record with ``text`` at the end of its content, at a cost that depends on ``text`` alone.
+def grown(record: Record, text: str, change: Change) -> Record:
+    """The record with ``text`` at the end of its content, at a cost that depends on ``text`` alone, and the change.
 
     Encoding and hashing 64 KiB again for every appended line took half as long as the durable write itself.
     """
     tail = text.encode()
     hasher = record.hasher.copy()
     hasher.update(tail)
-    size, start = record.size_bytes + len(tail), record.content_start + to_json(text)[1:-1]
-    known = {"hasher": hasher, "size_bytes": size, "content_start": start}
-    return successor(record, known, content=record.content + text, sha256=hasher.hexdigest())
+    start = record.content_start + to_json(text)[1:-1]
+    known = {"hasher": hasher, "size_bytes": record.size_bytes + len(tail), "content_start": start}
+    return extend(record, change, known, content=record.content + text, sha256=hasher.hexdigest())
 
 
 def successor(record: Record, known: Mapping[str, Any] | None = None, **changed: Any) -> Record:
@@ -392,9 +392,8 @@ def check_text(text: str, *, what: str = "the text") -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgument(
-            f"{what} contains a lone surrogate at character {error.start}: send valid Unicode"
-        ) from None
+        why = f"{what} contains a lone surrogate at character {error.start}: send valid Unicode"
+        raise InvalidArgument(why) from None
 
 
 def stamp_of(by: Actor | None, *, at: str, call_id: str | None, expected_revision: int | None) -> Stamp:

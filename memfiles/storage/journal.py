@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum, auto
-from itertools import chain
 
 from msgspec import Struct
 
@@ -104,15 +103,16 @@ class JournalFile:
 
     def append(self, payloads: Sequence[bytes], *, first_number: int) -> list[FramePosition]:
         """Write a frame for each payload, all with one flush. If that fails, none of them counts."""
-        start = self.tail
+        start = end = self.tail
         positions: list[FramePosition] = []
+        parts: list[bytes] = []
         for number, payload in enumerate(payloads, first_number):
-            positions.append(FramePosition(number, self.tail, FRAME_HEADER_BYTES + len(payload)))
-            self.tail += positions[-1].length
-        self.high_water = max(self.high_water, self.tail)
+            positions.append(FramePosition(number, end, length := FRAME_HEADER_BYTES + len(payload)))
+            parts += encode_frame(number, payload)
+            end += length
+        self.tail, self.high_water = end, max(self.high_water, end)
         try:
-            frames = [encode_frame(at.number, payload) for at, payload in zip(positions, payloads, strict=True)]
-            self.write(chain.from_iterable(frames), start)
+            self.write(parts, start)
         except BaseException:
             self.tail = start
             with suppress(OSError):
@@ -243,7 +243,7 @@ class Journal:
             bases, block = self._unsynced, self._file.block_bytes if self._file is not None else HEADER_BYTES
             frames = [encode_payload(versions, bases=bases, block_bytes=block) for versions in groups]
             payloads = [payload for payload, _ in frames]
-            file = self._file_with_room(sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads))
+            file = self._file_with_room(FRAME_HEADER_BYTES * len(payloads) + sum(map(len, payloads)))
             if bases is self._unsynced:  # else a checkpoint took what the deltas build on
                 break
         first_number, self._next_number = self._next_number, self._next_number + len(payloads)

@@ -122,17 +122,17 @@ def encode_payload(
     """
     parts: list[bytes] = []
     kept: list[Base] = []
+    size = FRAME_HEADER_BYTES
     for version in versions:
-        path, stored, checksum = version.path.encode(), [version.data], 0
-        base = bases.get(version.path)
-        following = Base(version, None, len(version.data))
-        if base is not None and (made := _delta(base, version)) is not None:
-            stored, checksum, following = made
-        inode, size, mtime_ns = version.staged
-        length = sum(map(len, stored))
-        parts += (_ENTRY.pack(len(path), size, version.revision, inode, mtime_ns, length, checksum), path, *stored)
+        path, base = version.path.encode(), bases.get(version.path)
+        made = _delta(base, version) if base is not None else None
+        stored, checksum, following = made or (version.data, 0, Base(version, None, len(version.data)))
+        inode, length, mtime_ns = version.staged
+        entry = _ENTRY.pack(len(path), length, version.revision, inode, mtime_ns, len(stored), checksum)
+        parts += (entry, path, stored)
         kept.append(following)
-    parts.append(bytes(-(FRAME_HEADER_BYTES + sum(map(len, parts))) % block_bytes))
+        size += len(entry) + len(path) + len(stored)
+    parts.append(bytes(-size % block_bytes))
     return b"".join(parts), kept
 
 
@@ -175,7 +175,7 @@ class _BrokenChain(Exception):
     """The version that a delta builds on is not there, or is another one."""
 
 
-def _delta(base: Base, version: Version) -> tuple[list[bytes], int, Base] | None:
+def _delta(base: Base, version: Version) -> tuple[bytes, int, Base] | None:
     """The version as what changed since ``base``, its checksum and the next base; None if it is to stand whole."""
     before, old, new = base.version, base.version.data, version.data
     folded = base.chain_bytes + len(new)
@@ -193,13 +193,13 @@ def _delta(base: Base, version: Version) -> tuple[list[bytes], int, Base] | None
         checksum, kept = zlib.crc32(fresh), common_prefix(start, fresh)
         tail = common_suffix(start, fresh, most=min(old_end, end) - kept)
     later, later_at = _kept_history(old, old_history, new, history)
-    stored = [
-        *(_COPY.pack(0, 0, kept), b""),
+    parts = (
+        _COPY.pack(0, 0, kept),
         *(_COPY.pack(end - tail - kept, old_end - tail, tail), new[kept : end - tail]),
         *(_COPY.pack(history - end, later_at, later), new[end:history]),
         *(_COPY.pack(len(new) - history - later, 0, 0), new[history + later :]),
-    ]
-    if sum(map(len, stored)) >= len(new):
+    )
+    if len(stored := b"".join(parts)) >= len(new):
         return None
     return stored, zlib.crc32(new[end:], checksum), Base(version, checksum, folded)
 
@@ -321,6 +321,10 @@ class BlockWriter:
         """Write the parts one after another; together they must fill whole blocks."""
         filled = 0
         for part in parts:
+            if filled + len(part) < _AT_ONCE:
+                self._buffer[filled : filled + len(part)] = part
+                filled += len(part)
+                continue
             start = 0
             while start < len(part):
                 taken = min(len(part) - start, _AT_ONCE - filled)

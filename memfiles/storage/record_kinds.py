@@ -22,6 +22,7 @@ from memfiles.records.file_changes import absorb
 from memfiles.records.keys import FILES, RECORD_SUFFIX, record_path
 from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import (
+    EXTENDED,
     NOBODY,
     READ_BACK,
     Change,
@@ -236,7 +237,7 @@ def _unverified(record: Record, **derived: bytes) -> Record:
     It is the same one if that is all of it. ``derived`` is what else is known of its encoding.
     """
     known: _Verified = vars(record).get(READ_BACK, _NOTHING)
-    carried = _carried(record.history, known.history)
+    carried = _carried(record, known.history)
     check_order(record, of=record.uid, since=max(0, carried - 1))
     fresh = tuple([change for change in record.history[carried:] if READ_BACK not in change.__dict__])
     if known is _NOTHING and len(fresh) == len(record.history):
@@ -248,15 +249,17 @@ def _unverified(record: Record, **derived: bytes) -> Record:
     )
 
 
-def _carried(history: tuple[Change, ...], known: tuple[Change, ...]) -> int:
+def _carried(record: Record, known: tuple[Change, ...]) -> int:
     """The number of changes carried over from the verified ones, if only the last one is new; else 0.
 
     They are compared by identity: equal ones may differ in how they are written, as 1 and 1.0 do.
     """
-    count = len(history) - 1
-    if not 0 < count <= len(known) or not all(map(is_, history, known[-count:])):
+    history, count = record.history, len(record.history) - 1
+    if not 0 < count <= len(known):
         return 0
-    return count
+    before, after = vars(record).get(EXTENDED, (None, None))  # mostly known, and comparing 100 changes takes a while
+    is_extended = before is known and after is history
+    return count if is_extended or all(map(is_, history, known[-count:])) else 0
 
 
 def _added(record: Record, known: _Verified) -> tuple[str, bytes]:
@@ -275,6 +278,7 @@ def _completed(data: bytes, record: Record, unread: Record) -> tuple[bytes, Sect
     for change in unread.history:
         vars(change)[READ_BACK] = True
     vars(record)[READ_BACK] = _Verified(record.content, record.content_start, record.history)
+    vars(record).pop(EXTENDED, None)  # it may hold what was redacted
     content = data.index(_CONTENT) + len(_CONTENT)
     rest, history = content + len(unread.content_start), data.rindex(_HISTORY) + len(_HISTORY)
     end = content + len(record.content_start)

@@ -16,8 +16,8 @@ from memfiles.records.lineage import (
     joined,
     relation,
 )
-from memfiles.records.record import MAX_ORIGINS, Origins, Record, Stamp, decode, encode, grown, with_content
-from tests.support.records import SEEDED_AT, TickingClock, redact, seeded
+from memfiles.records.record import MAX_ORIGINS, Change, Origins, Record, Stamp, decode, encode, grown, with_content
+from tests.support.records import LATER, SEEDED_AT, TickingClock, redact, seeded
 
 A, B, C = "a" * 12, "b" * 12, "c" * 12
 now = TickingClock()
@@ -57,7 +57,7 @@ def test_stamping_encodes_nothing_anew() -> None:
     """What was derived for the version before is carried on: an append of one line stays cheap."""
     record = seeded("x" * 1000)
     encode(record)
-    longer = grown(record, "y").stamped(A)
+    longer = grown(record, "y", Change(2, LATER, "append", bytes=1)).stamped(A)
 
     assert {"content_start", "size_bytes", "hasher", "history_json"} <= vars(longer).keys()
     assert encode(replace(longer)) == encode(longer)

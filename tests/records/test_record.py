@@ -23,6 +23,7 @@ from memfiles.records.record import (
     decode,
     digest,
     encode,
+    extend,
     grown,
     with_content,
 )
@@ -103,11 +104,15 @@ def test_encoding_is_canonical(record: Record) -> None:
 @given(records(), st.lists(texts, max_size=4))
 def test_a_record_that_grew_has_the_bytes_of_one_written_at_once(record: Record, tails: list[str]) -> None:
     """What is carried on from version to version, to save time, is what would be computed anew."""
-    longer = record
+    longer, made = record, list[Change]()
     for tail in tails:
-        longer = grown(longer, tail)
+        made.append(Change(longer.revision + 1, LATER, "append", bytes=len(tail.encode())))
+        longer = grown(longer, tail, made[-1])
+    at_once = with_content(record, record.content + "".join(tails))
+    for change in made:
+        at_once = extend(at_once, change)
 
-    assert encode(with_content(record, record.content + "".join(tails))) == encode(longer)
+    assert encode(at_once) == encode(replace(longer)) == encode(longer)
     assert longer.is_intact
 
 
