@@ -34,8 +34,8 @@ from memfiles.storage.locks import forks_so_far, lock_descriptor
 FOLDER = ".journal"
 SUFFIX = ".journal"
 CAPACITY = 4 * 1024 * 1024
-BEGINNING = 256 * 1024  # doubled whenever it is full: all of it is written to the disk, also for a few changes
-SMALLEST = 64 * 1024  # on a disk that is nearly full
+BEGINNING = 64 * 1024  # doubled whenever it is full: all of it is written to the disk, also for a few changes
+SMALLEST = 16 * 1024  # on a disk that is nearly full
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 BASES_BYTES = CAPACITY  # of versions kept in memory, for deltas of the next ones
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -123,7 +123,7 @@ class JournalFile:
     def grow(self, needed: int) -> bool:
         """Double the capacity until ``needed`` bytes follow the last frame; False if there is no such room.
 
-        That is, beyond ``CAPACITY``, or if the disk is or was full. False as well once a frame goes beyond the
+        That is, beyond ``CAPACITY``, or if the disk is or was nearly full. False as well once a frame goes beyond the
         capacity: zeros written there would destroy the frame.
         """
         capacity = self.capacity
@@ -131,8 +131,11 @@ class JournalFile:
             capacity *= 2
         if capacity > CAPACITY or self.capacity < BEGINNING or self.high_water > self.capacity:
             return False
+        added, disk = capacity - self.capacity, os.fstatvfs(self._descriptor)
+        if disk.f_bavail * disk.f_frsize < 2 * added:  # at least half of the room is left to others
+            return False
         try:
-            self._blocks.write([bytes(capacity - self.capacity)], offset=self.capacity)  # flushed with the next frame
+            self._blocks.write([bytes(added)], offset=self.capacity)  # flushed with the next frame
         except OSError as error:
             if error.errno not in _FULL_DISK:
                 raise
