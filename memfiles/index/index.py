@@ -176,8 +176,14 @@ class Index:
                 drop()
 
     def close(self) -> None:
-        """Write pending changes, and seal the index unless another process uses it. May be called again."""
+        """Write pending changes, and seal the index unless another process uses it. May be called again.
+
+        Nothing stays in a cache that was forgotten elsewhere meanwhile, unless the store cannot be asked.
+        """
         self._writer.wait()
+        if self._records.is_kept and self._maintenance.is_open:
+            with suppress(StorageFailed):
+                self._follow()
         with self._turn:
             if self._maintenance.trust is Trust.CLOSED:
                 return

@@ -64,6 +64,7 @@ class RecordSource(Struct, frozen=True):
     directory: int
     read: Callable[[str], Row | None]
     has_feed: ClassVar[bool] = False
+    is_kept: ClassVar[bool] = False
     has_erased: ClassVar[bool] = False
     heard: ClassVar[str | None] = None
     forbidden: set[str] = field(default_factory=set)  # records that exist and may not be read at the moment
@@ -190,7 +191,7 @@ class StoreSource:
         """``read`` returns the row of the record at a path, among the records given."""
         self._store, self._read = store, read
         self._place = IndexFolder(store.cache, store.id) if isinstance(store, RemoteStore) else IndexFolder(None, "")
-        self.folder = self._place.path
+        self.folder, self.is_kept = self._place.path, self._place.is_kept
         self.descriptor = Descriptor.of_directory(self.folder)
         self._point: str | None = None
         self.heard: str | None = None  # up to where the rows have, or will have, what the feed told
@@ -215,7 +216,7 @@ class StoreSource:
                     continue
                 row = self._read(path, view) if found is not None else None
                 is_gone = row is None or row.state == "forgotten"
-                self.has_erased |= is_gone and self._place.is_kept and writer.signature(path) is not None
+                self.has_erased |= is_gone and self.is_kept and writer.signature(path) is not None
                 if row is None:
                     writer.remove(path)
                 else:

@@ -19,6 +19,7 @@ from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.home import home_of
 from tests.conftest import unavailable
 from tests.support import ROOT
+from tests.support.another_process import another_process
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.saved import Visitor
 
@@ -30,7 +31,8 @@ from pathlib import Path
 from tests.index.test_store_cache import ANN, entries_at, found
 with entries_at(sys.argv[1], Path(sys.argv[2])) as entries:
     print(found(entries, sys.argv[3]), flush=True)
-    sys.stdin.readline()
+    for line in sys.stdin:
+        print(found(entries, line.strip()), flush=True)
 """
 
 
@@ -112,6 +114,43 @@ def test_nothing_forgotten_is_left_in_it(url: str, tmp_path: Path, ending: signa
     assert [] == holding(cache, b"quagmire")
 
 
+def test_nothing_forgotten_is_left_in_it_by_who_closes_it(url: str, tmp_path: Path) -> None:
+    """Also if nothing was searched for between the forget, by another process, and the end."""
+    cache = tmp_path / "cache"
+    with entries_at(url, cache) as entries:
+        entries.save(ANN, "secret", "xylophone quagmire")
+        entries.save(ANN, "tea", "green")
+        assert ["secret"] == found(entries, "quagmire")
+        with entries_at(url, tmp_path / "elsewhere") as other:
+            other.forget(ANN, key="secret")
+        assert holding(cache, b"quagmire")
+    left = holding(cache, b"quagmire")
+    with entries_at(url, cache) as again:
+        compared = found(again, "green"), were_all_compared(again)
+
+    assert ([], (["tea"], False)) == (left, compared)
+
+
+def test_nothing_forgotten_is_left_in_it_by_who_heard_and_was_killed(url: str, tmp_path: Path) -> None:
+    """Its rows were without the text already, and the words were in free pages: they go at the next start."""
+    cache = tmp_path / "cache"
+    with entries_at(url, tmp_path / "elsewhere") as other:
+        other.save(ANN, "secret", "xylophone quagmire")
+        other.save_many(ANN, [{"key": f"k{number}", "content": f"zebra {number}"} for number in range(50)])
+        with another_process(WORK, url, cache, "quagmire") as worker:
+            first = worker.hear()
+            other.forget(ANN, key="secret")
+            worker.tell("quagmire")
+            second = worker.hear()
+            os.kill(worker.pid, signal.SIGKILL)
+        before = holding(cache, b"quagmire")
+    with entries_at(url, cache) as entries:
+        assert ([], 10) == (found(entries, "quagmire"), len(found(entries, "zebra")))
+        assert [] == [name for name in holding(cache, b"quagmire") if not name.endswith(("-wal", "-shm"))]
+
+    assert ("['secret']", "[]", True, []) == (first, second, bool(before), holding(cache, b"quagmire"))
+
+
 def test_processes_have_folders_of_their_own(url: str, tmp_path: Path) -> None:
     """A second process on the machine takes another folder; the first folder is taken again once it is free."""
     cache = tmp_path / "cache"
@@ -122,7 +161,7 @@ def test_processes_have_folders_of_their_own(url: str, tmp_path: Path) -> None:
         with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
             assert worker.stdout is not None and "['tea']\n" == worker.stdout.readline()
             folders = sorted(path.name for path in first.parent.iterdir())
-            worker.communicate("\n")
+            worker.communicate()
     with entries_at(url, cache) as entries:
         again = _folder(entries)
 

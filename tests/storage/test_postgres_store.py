@@ -202,6 +202,21 @@ def test_an_answer_that_cannot_be_found_out_is_an_unknown_outcome(
     assert error.value.transient
 
 
+def test_an_answer_that_was_lost_too_long_ago_is_an_unknown_outcome(
+    server: PostgresServer, proxy: CuttingProxy, open_store: Callable[..., PostgresStore]
+) -> None:
+    """A process that stood still for a day does not take a change for undone whose note was removed meanwhile."""
+    store = open_store(server.workspace(), recognised=0.0, **through(proxy))
+    append(store, ["a.json"], "1")
+    for paths in (["a.json"], ["a.json", "b.json"]):
+        proxy.cut_next("after")
+        with pytest.raises(OutcomeUnknown, match="nobody can tell whether the change was made"):
+            append(store, paths, "2")
+    proxy.cut_next("after")
+
+    assert (["1", "2", "2"], ["2"]) == (lines(store, "a.json"), lines(store, "b.json"))
+
+
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(own: PostgresServer) -> None:
     """Two processes append to one record while the server dies: they go on, and every line is there once."""
     place = StorePlace("tests.support.stores:postgres_store", (own.url(own.workspace()),))

@@ -46,6 +46,10 @@ _STATEMENT = "-c statement_timeout=60s"  # the server ends what hangs there
 _ANSWER_SECONDS = 70.0
 _STEP_SECONDS = 1.0  # after which a wait for a connection asks the pool to try again
 _BACKOFF_SECONDS = (0.02, 1.0)
+RECOGNISED_SECONDS = 43_200.0
+"""After so long it cannot be found out any more what became of a statement: half of what notes of commits are kept."""
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps
 _ALIVE = {  # a peer that is gone is noticed within half a minute, also while an answer is awaited
     "connect_timeout": str(_CONNECT_SECONDS),
     "keepalives_idle": "10",
@@ -159,13 +163,21 @@ def _until(gen: PQGen[Any], deadline: float) -> PQGen[Any]:
 class Connections:
     """The connections of one process to a store, made when they are needed and given back after each call."""
 
-    def __init__(self, location: Location, *, patience: float, before: Connections | None = None) -> None:
+    def __init__(
+        self,
+        location: Location,
+        *,
+        patience: float,
+        recognised: float = RECOGNISED_SECONDS,
+        before: Connections | None = None,
+    ) -> None:
         """``patience`` is how many seconds a call goes on when no connection can be had or one is lost.
 
+        A statement that changes something is not sent again ``recognised`` seconds after it was sent first.
         ``before`` are those of the parent of a forked child, which are kept: to collect them would close them.
         """
         self.location = location
-        self._patience = patience
+        self._patience, self._recognised = patience, recognised
         self._before = before
         given = conninfo_to_dict(location.conninfo).get("options") or ""
         self._options: dict[str, str] = before._options if before is not None else {"options": f"{given} {_STATEMENT}"}
@@ -256,9 +268,12 @@ class Connections:
     def _repeated(self, run: Callable[[TimedConnection, bool], T], *, what: str, changes: bool) -> T | None:
         """See ``ask``; ``run`` is told whether the statement was sent before."""
         deadline, pause, was_sent = time.monotonic() + self._patience, _BACKOFF_SECONDS[0], False
+        begun = time.clock_gettime(_CLOCK)
         while True:
             connection = self._taken(deadline, what, was_sent=was_sent and changes)
             try:
+                if was_sent and changes and time.clock_gettime(_CLOCK) - begun > self._recognised:
+                    raise _unknown("it was sent too long ago to be found out")
                 return run(connection, was_sent)
             except psycopg.Error as error:
                 if error.sqlstate in _DECIDE_AGAIN:
@@ -315,8 +330,12 @@ class Connections:
 
     def _given_up(self, what: str, error: psycopg.Error, *, was_sent: bool) -> MemfilesError:
         if was_sent:
-            return OutcomeUnknown(f"{what}: the answer was lost, and cannot be found out: {_said(error)}")
+            return _unknown(f"it cannot be found out: {_said(error)}")
         return failure(error, what)
+
+
+def _unknown(why: str) -> OutcomeUnknown:
+    return OutcomeUnknown(f"nobody can tell whether the change was made, as the answer was lost, and {why}")
 
 
 def failure(error: psycopg.Error, what: str) -> MemfilesError:

@@ -30,7 +30,7 @@ from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, SizeExc
 from memfiles.records.keys import is_record_path
 from memfiles.storage.atomic import Signature
 from memfiles.storage.fork_safety import renew_in_child
-from memfiles.storage.postgres.connections import Connections, failure, located
+from memfiles.storage.postgres.connections import RECOGNISED_SECONDS, Connections, failure, located
 from memfiles.storage.postgres.migrations import VERSION, check_version, migrate, version_of
 from memfiles.storage.postgres.news import News
 from memfiles.storage.postgres.rows import STATEMENTS, KeptRows, Rows, Told
@@ -77,13 +77,15 @@ class PostgresStore:
         durability: Literal["fsync", "os"] = "fsync",
         lock_timeout: float = 30.0,
         patience: float = PATIENCE_SECONDS,
+        recognised: float = RECOGNISED_SECONDS,
         home: PostgresHome | None = None,
         is_looking: bool = False,
     ) -> None:
         """Connect, and create or upgrade the schema where this role may do so; see ``located`` for the URL.
 
         ``os`` does not wait for the server's disk (``synchronous_commit=off``): a crash of the server may lose the last
-        changes. ``lock_timeout`` and ``patience`` (of a call, while the server is away) are in seconds.
+        changes. ``lock_timeout`` and ``patience`` (of a call, while the server is away) are in seconds. ``recognised``:
+        see ``Connections``.
         ``is_looking``: nothing is created, and ``StoreMissing`` says so.
         ``StorageRefused``, ``StorageFailed``.
         """
@@ -96,6 +98,7 @@ class PostgresStore:
         self.cache = home.cache if home is not None else None
         self.name = self.location.workspace
         self._is_durable, self._lock_timeout, self._patience = durability == "fsync", lock_timeout, patience
+        self._recognised = recognised
         self._how = bytes([self._is_durable]), min(int(lock_timeout * 1000), _WAIT_MAX_MS).to_bytes(4)
         known = STATEMENTS | TABLE_STATEMENTS
         self._statements = {name: self.location.named(text) for name, text in known.items()}
@@ -227,7 +230,10 @@ class PostgresStore:
         """Create what belongs to this process alone, also in a forked child."""
         self._turn_locks = [threading.RLock() for _ in range(_STRIPES)]
         self.connections = Connections(
-            self.location, patience=self._patience, before=getattr(self, "connections", None)
+            self.location,
+            patience=self._patience,
+            recognised=self._recognised,
+            before=getattr(self, "connections", None),
         )
         self._news = News(self.connections)
         self._rows = self.rows = Rows(self.connections, self._statements)
