@@ -42,6 +42,8 @@ from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage.events import Progress, RecordChanged
+from memfiles.storage.home import ForgetNotes
+from memfiles.storage.record_store import RemoteStore
 from memfiles.storage.store import kept_with
 
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run is nobody's business
@@ -129,7 +131,8 @@ class Forgetter:
 
         These are the noted records that changed since, also by a save over the mark of a forgotten entry.
         """
-        noted = self._db.index.ask(noted_forgets)
+        shared = self._shared
+        noted = self._db.index.ask(noted_forgets) | (shared.noted_forgets() if shared is not None else {})
         found = ((self._db.repository.look(path).record, revision) for path, revision in noted.items())
         if changed := [record for record, revision in found if record is not None and record.revision > revision]:
             self.complete(changed)
@@ -305,6 +308,8 @@ class Forgetter:
     def note(self, revisions: Mapping[str, int]) -> None:
         """Note records whose content is to go, by path with their revisions, so that the next start finishes that."""
         self._db.index.change(lambda connection: note_forgets(connection, revisions))
+        if revisions and (shared := self._shared) is not None:
+            shared.note_forgets(revisions)
 
     def complete(self, changed: Sequence[EntryRecord], *, noted: Sequence[str] = ()) -> None:
         """Remove the earlier content of changed records everywhere, then strike them and ``noted`` off as pending.
@@ -319,6 +324,14 @@ class Forgetter:
 
         ledger.scrub(kept_with(self._db.store), {record.path: record.revision for record in (*marks, *changed)})
         self._db.index.change(lambda connection: strike_forgets(connection, [*paths, *noted]))
+        if (struck := {*paths, *noted}) and (shared := self._shared) is not None:
+            shared.strike_forgets(struck)
+
+    @property
+    def _shared(self) -> ForgetNotes | None:
+        """The notes of a store that others finish a forget of, if it has any."""
+        notes = self._db.store.home.notes if isinstance(self._db.store, RemoteStore) else None
+        return notes if isinstance(notes, ForgetNotes) else None
 
     def _forgotten_sources(self, note: Entry) -> list[Mark]:
         marks = [self._db.mark(path) for id in note.sources for path in (id_path(id), entry_path(note.folder, id))]

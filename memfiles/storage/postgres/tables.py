@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, LiteralString
@@ -41,6 +41,13 @@ STATEMENTS: dict[str, LiteralString] = {
     "put_note": "INSERT INTO {s}.notes (workspace, name, body) VALUES (%(workspace)s, %(name)s, %(body)b)"
     " ON CONFLICT (workspace, name) DO UPDATE SET body = excluded.body RETURNING 1",
     "delete_note": "DELETE FROM {s}.notes WHERE workspace = %(workspace)s AND name = %(name)s RETURNING 1",
+    "note_forgets": "INSERT INTO {s}.notes (workspace, name, body)"
+    " SELECT %(workspace)s, 'forget ' || path, convert_to(revision::text, 'utf8')"
+    " FROM unnest(%(paths)s::text[], %(revisions)s::bigint[]) AS n(path, revision) ON CONFLICT DO NOTHING RETURNING 1",
+    "noted_forgets": "SELECT substr(name, 8), convert_from(body, 'utf8')::bigint FROM {s}.notes"
+    " WHERE workspace = %(workspace)s AND starts_with(name, 'forget ')",
+    "strike_forgets": "DELETE FROM {s}.notes WHERE workspace = %(workspace)s"
+    " AND name IN (SELECT 'forget ' || path FROM unnest(%(paths)s::text[]) AS path) RETURNING 1",
     "take_lease": "INSERT INTO {s}.lease AS l (workspace, holder, until)"
     " VALUES (%(workspace)s, %(holder)s, clock_timestamp() + make_interval(secs => %(seconds)s))"
     " ON CONFLICT (workspace) DO UPDATE SET holder = excluded.holder, until = excluded.until"
@@ -102,7 +109,7 @@ class AuditRows:
 
 
 class NoteRows:
-    """The notes about a workspace; see ``home.StateNotes``."""
+    """The notes about a workspace; see ``home.StateNotes`` and ``home.ForgetNotes``."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -119,6 +126,19 @@ class NoteRows:
     def delete(self, name: str) -> None:
         """See ``StateNotes``."""
         self._workspace.look("delete_note", name=name, what=f"the note {name} cannot be removed")
+
+    def note_forgets(self, revisions: Mapping[str, int]) -> None:
+        """See ``ForgetNotes``."""
+        given = {"paths": [*revisions], "revisions": [*revisions.values()]}
+        self._workspace.ask("note_forgets", **given, what="nothing was forgotten")
+
+    def noted_forgets(self) -> dict[str, int]:
+        """See ``ForgetNotes``."""
+        return dict(self._workspace.look("noted_forgets", what="the notes of forgets cannot be read"))
+
+    def strike_forgets(self, paths: Collection[str]) -> None:
+        """See ``ForgetNotes``."""
+        self._workspace.look("strike_forgets", paths=[*paths], what="it is forgotten, and the note of it stays")
 
 
 class LedgerTables:
