@@ -9,7 +9,7 @@ GRANT SELECT, INSERT, DELETE ON memfiles.commits TO memfiles_app;
 GRANT SELECT, INSERT, DELETE ON memfiles.quarantine TO memfiles_app;
 -- the audit: what names a forgotten user is blanked, and months that are too old are dropped
 GRANT SELECT, INSERT, UPDATE, DELETE ON memfiles.audit TO memfiles_app;
--- for workflows with a mirror: notes, the ledger, and whose turn it is
+-- notes, also of forgets in progress, and for workflows with a mirror the ledger, and whose turn it is
 GRANT SELECT, INSERT, UPDATE, DELETE ON memfiles.notes, memfiles.mirror_meta, memfiles.mirror_note TO memfiles_app;
 GRANT SELECT, INSERT, UPDATE ON memfiles.lease TO memfiles_app;
 -- PostgreSQL 17 and later: what is forgotten is also removed from dead rows. Before 17, the owner has to vacuum

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from memfiles.entries.entries import Entries
 from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.index.record_source import StoreSource
 from memfiles.storage.events import Subscribers, utc_now
+from memfiles.storage.home import home_of
 from memfiles.storage.postgres import store_at
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.store import Store
@@ -39,6 +40,19 @@ for line in sys.stdin:
     print("saved", flush=True)
 entries.close()
 store.close()
+"""
+
+
+FORGET = """
+import os, sys
+from memfiles.entries.drafts import EntryRules
+from memfiles.entries.entries import Entries
+from memfiles.entries.forget import Forgetter
+from memfiles.storage.events import Subscribers
+from tests.entries.test_entries_stores import open_store
+from tests.support.saved import Visitor
+Forgetter.complete = lambda *_, **__: os._exit(9)  # the tombstones are durable, and nothing else was done
+Entries(open_store(sys.argv[1]), rules=EntryRules(), subscribers=Subscribers()).forget(Visitor(), key="password")
 """
 
 
@@ -151,6 +165,27 @@ def test_what_is_forgotten_is_nowhere(opening: Opening, where: str, request: pyt
     assert (None, ["other"]) == (other.get(ANN, "password"), found(other, "stays"))
     with pytest.raises(EntryNotFound):
         other.restore(ANN, "password")
+    if where.startswith("postgresql"):
+        server: PostgresServer = request.getfixturevalue("server")
+        assert [] == server.pages_holding(b"quagmire")
+
+
+def test_a_forget_of_a_killed_process_is_finished_by_another_one(
+    opening: Opening, where: str, request: pytest.FixtureRequest
+) -> None:
+    """The next process that opens the memory removes what was put aside, and the dead rows."""
+    one = opening()
+    one.save(ANN, "password", "xylophone quagmire")
+    with closing(open_store(where)) as store:
+        (path,) = [path for path in store.changes().records if path.startswith("entries/support/")]
+        body, _ = store.find(path) or (b"", None)
+    kept = home_of(where if where.startswith("postgresql") else Path(where)).kept
+    kept.keep(path, body, reason="test", at="2026-11-22T00:00:00.000Z", folder="quarantine")
+    killed = subprocess.run([sys.executable, "-c", FORGET, where], cwd=ROOT, check=False)
+    other = opening()
+    found(other, "anything")
+
+    assert (9, []) == (killed.returncode, kept.listing())
     if where.startswith("postgresql"):
         server: PostgresServer = request.getfixturevalue("server")
         assert [] == server.pages_holding(b"quagmire")
