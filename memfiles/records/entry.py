@@ -370,9 +370,9 @@ def block_bytes(entry: Entry) -> int:
 
 def heading_of(entry: Entry, tags: Sequence[str] = (), facts: Iterable[str] = ()) -> str:
     """The line above an entry's text: key, level, time of the last change, ``facts`` in plain words, and tags."""
-    tagged = [f"tags {', '.join(map(quoted, tags))}"] if tags else []
-    known = [f"level {entry.level}", f"updated {entry.updated_at}", *facts, *tagged]
-    return f"### {quoted(entry.key)} ({', '.join(known)})"
+    known = [*facts, *([f"tags {', '.join(map(quoted, tags))}"] if tags else [])]
+    more = f", {', '.join(known)}" if known else ""
+    return f"### {quoted(entry.key)} (level {entry.level}, updated {entry.updated_at}{more})"
 
 
 def quoted(text: str) -> str:
@@ -388,6 +388,8 @@ def quoted(text: str) -> str:
 
 def barred(content: str) -> str:
     """``content`` with a bar before every line; a newline at its end makes no line of its own."""
+    if content and content.isprintable():  # one line, as most entries are
+        return f"| {_plain(content)}"
     lines = content.replace("\r\n", "\n").removesuffix("\n").split("\n")
     return "\n".join(f"| {_plain(line)}" if line else "|" for line in lines)
 

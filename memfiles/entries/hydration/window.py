@@ -142,6 +142,8 @@ class Window:
     def __init__(self, budget_bytes: int, *, now: str) -> None:
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
+        self.left_bytes = budget_bytes - HEAD_BYTES - 1
+        """The size of the largest block that still fits. A reader may leave out larger entries."""
         self.now = now
         self._blocks: list[str] = []
         self._keys: list[str] = []
@@ -185,6 +187,7 @@ class Window:
         size = len(block.encode())
         if size <= self.left_bytes:
             self.used_bytes += size + self._overhead
+            self.left_bytes = self.budget_bytes - self.used_bytes - 1
             self._blocks.append(block)
             self._keys.append(entry.key)
             self._found.append(found_in(text))
@@ -209,11 +212,6 @@ class Window:
         if size > self.left_bytes:
             return "over_budget"
         return "pinned" if entry.is_held else "windowed"
-
-    @property
-    def left_bytes(self) -> int:
-        """The size of the largest block that still fits. A reader may leave out larger entries."""
-        return self.budget_bytes - self.used_bytes - self._overhead
 
     @property
     def _overhead(self) -> int:

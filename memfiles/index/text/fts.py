@@ -261,7 +261,7 @@ def sources(connection: sqlite3.Connection, ids: Iterable[int]) -> list[TextSour
 
 def tokens(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tokenizer.TokenizedText]:
     """The tokens of the given entries that have text, in any order."""
-    wanted = "SELECT id, reading FROM text WHERE id IN (SELECT value FROM json_each(?))"
+    wanted = "SELECT text.id, reading FROM json_each(?) AS asked CROSS JOIN text ON text.id = asked.value"
     return [_read(*row) for row in connection.execute(wanted, (as_json(ids),))]
 
 
