@@ -19,7 +19,7 @@ from memfiles.records.record import FORMAT, Actor, Change, Operation, extend, su
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.home import home_of
 from tests.support.records import SEEDED_AT, files_under
-from tests.support.stores import place_of
+from tests.support.stores import columns_in, place_of
 
 
 def saved(
@@ -143,6 +143,9 @@ def entries_in(
 
 
 def files_holding(directory: Path, *needles: str) -> list[str]:
-    """The files below a directory that hold one of these texts."""
+    """The files below a directory that hold one of these texts, or the columns of no file in a store in its place."""
     wanted = [needle.encode() for needle in needles]
-    return sorted(name for name, body in files_under(directory).items() if any(each in body for each in wanted))
+    places = [*files_under(directory).items()]
+    if not any(each in body for _, body in places for each in wanted):
+        places = [*columns_in(directory).items()]
+    return sorted(name for name, body in places if any(each in body for each in wanted))

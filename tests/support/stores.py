@@ -66,6 +66,32 @@ def kept_in(directory: Path) -> dict[str, bytes]:
     return found
 
 
+def columns_in(directory: Path) -> dict[str, bytes]:
+    """What every column of every table has of the workspaces that stand for directories here, by table and column.
+
+    The catalog says which there are, so that none is left out that is made later.
+    """
+    from tests.support.postgres import SCHEMA  # late, as above
+
+    found: dict[str, bytes] = {}
+    places = [place for place in _places if place.is_relative_to(directory.absolute())]
+    if not places:
+        return found
+    with _server().admin() as admin:
+        columns = admin.execute(
+            "SELECT table_name, column_name, data_type FROM information_schema.columns c WHERE table_schema = %s"
+            " AND EXISTS (SELECT FROM information_schema.columns w WHERE w.column_name = 'workspace'"
+            " AND (w.table_schema, w.table_name) = (c.table_schema, c.table_name))",
+            (SCHEMA,),
+        ).fetchall()
+        for table, column, kind in columns:
+            body = column if kind == "bytea" else f"convert_to({column}::text, 'utf8')"
+            rows = f"SELECT string_agg({body}, '\\x0a') FROM {SCHEMA}.{table} WHERE workspace = ANY(%s)"
+            (held,) = admin.execute(rows, ([_workspace(place) for place in places],)).fetchone() or (None,)
+            found[f"{table}.{column}"] = bytes(held or b"")
+    return found
+
+
 def _rows(place: Path) -> Iterator[tuple[str, bytes]]:
     """The rows of the workspace for a directory, with their names."""
     from tests.support.postgres import SCHEMA  # late, as above

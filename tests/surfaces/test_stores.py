@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import memfiles
@@ -39,6 +40,7 @@ agents: {{desk: {{memory: [{{id: notes-1, mode: rw}}, {{id: mine-1, mode: rw}}]}
 """
 Declare = Callable[..., Path]
 AT = "2026-11-21T09:00:00.000Z"
+VALUES = {"text": "made-up", "bytea": b"x", "bigint": 1, "ARRAY": ["a"], "timestamp with time zone": AT}
 
 
 @pytest.fixture(scope="module")
@@ -351,6 +353,36 @@ def test_a_wrong_role_sees_nothing_of_a_workspace(server: PostgresServer, tmp_pa
     assert [(0,)] * 8 == seen and (0,) not in counts
     assert [1, 1] == [command("read", "notes").code, command("doctor").code]
     assert (1, "fail") == (gone.code, gone.data["checks"][-1]["state"])
+
+
+@pytest.mark.slow
+def test_row_level_security_is_on_every_table_of_a_workspace(server: PostgresServer) -> None:
+    """The catalog names the tables, so none is left out: a row of another's workspace is not seen, changed or made."""
+    workspace, seen = server.workspace(), {}
+    with server.admin() as admin:
+        columns = admin.execute(
+            "SELECT table_name, array_agg(column_name::text || ' ' || data_type) FROM information_schema.columns"
+            " WHERE table_schema = 'memfiles' AND is_nullable = 'NO' AND is_identity = 'NO'"
+            " AND (column_default IS NULL OR column_name = 'workspace')"
+            " GROUP BY 1 HAVING bool_or(column_name = 'workspace') AND table_name <> 'members' ORDER BY 1"
+        ).fetchall()
+        for table, needed in columns:
+            names, kinds = zip(*(each.split(" ", 1) for each in needed), strict=True)
+            values = [
+                workspace if name == "workspace" else VALUES[kind] for name, kind in zip(names, kinds, strict=True)
+            ]
+            row = f"INSERT INTO memfiles.{table} ({', '.join(names)}) VALUES ({', '.join(['%s'] * len(names))})"
+            admin.execute("SELECT set_config('memfiles.workspace', %s, false)", (workspace,))
+            admin.execute(row, values)
+            admin.execute(f"SET ROLE {OUTSIDER}")
+            count = admin.execute(f"SELECT count(*) FROM memfiles.{table}").fetchone()
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
+                admin.execute(row, [f"{value}2" if value == "made-up" else value for value in values])
+            admin.execute("RESET ROLE")
+            seen[table] = (admin.execute(f"SELECT count(*) FROM memfiles.{table}").fetchone() != (0,), count)
+
+    assert {"records", "commits", "audit", "quarantine", "notes", "lease", "mirror_meta", "mirror_note"} <= seen.keys()
+    assert dict.fromkeys(seen, (True, (0,))) == seen
 
 
 @pytest.mark.parametrize(
