@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from memfiles.errors import ExtraMissing
-from memfiles.index.search.embedder import Embedder, SentenceEncoder
+from memfiles.index.search.embedder import SentenceEncoder
 from memfiles.index.search.vectors import Matrices
 from memfiles.index.text.tokenizer import STOP_WORDS, fold, stems_of
 from memfiles.records.graphemes import estimate_tokens
@@ -60,10 +60,11 @@ def searching(conversation: Conversation, **options: object) -> Find:
 class Remembering:
     """An embedder that embeds a text once, however often it is asked."""
 
-    def __init__(self, inner: Embedder) -> None:
+    def __init__(self, inner: SentenceEncoder) -> None:
         self.model_id = inner.model_id
         self._inner = inner
         self._known: dict[str, Any] = {}
+        self.near_words = cache(inner.near_words)
 
     def embed(self, texts: Sequence[str]) -> list[Any]:
         """The texts' vectors."""
@@ -73,7 +74,7 @@ class Remembering:
 
 
 @cache
-def encoder() -> Embedder | None:
+def encoder() -> Remembering | None:
     """The embedder of the extra ``semantic``, if it is installed."""
     try:
         return Remembering(SentenceEncoder())

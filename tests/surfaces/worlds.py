@@ -181,6 +181,23 @@ class Program:
         return replace(self, steps=tuple(step for step in self.steps if step.actor in self.boundary.seen))
 
 
+class NearWords:
+    """An embedder by letters that takes neighbours in ``WORDS`` for words of one meaning."""
+
+    model_id = "letters-1"
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """How often each letter is in each text."""
+        return [[text.lower().count(chr(letter)) for letter in range(ord("a"), ord("z") + 1)] for text in texts]
+
+    def near_words(self, word: str) -> list[tuple[str, float]]:
+        """See ``WordNeighbours``."""
+        if word not in WORDS:
+            return []
+        place = WORDS.index(word)
+        return [(WORDS[(place + by) % len(WORDS)], 1 - 0.1 * by) for by in range(1, 6)]
+
+
 class World:
     """A memory in a folder, and the sessions of a program in it."""
 
@@ -232,7 +249,7 @@ class World:
 
     def open(self) -> None:
         """Open the memory, at first and again."""
-        self.memory = opened(self.folder, WORKFLOW)
+        self.memory = opened(self.folder, WORKFLOW, embedder=NearWords())
         self.memory.manager.subscribe(self._hear)
 
     def _hear(self, change: RecordChanged) -> None:

@@ -30,11 +30,15 @@ Fields = tuple[str, str, str, str]
 
 
 class WeightedTerm(Struct, frozen=True):
-    """A term, the number of visible entries that match it, and its weight."""
+    """A term, the number of visible entries that match it, and its weight.
+
+    ``is_near``: the question does not have it, but another word of nearly the same meaning.
+    """
 
     term: Term
     matches: int
     weight: float
+    is_near: bool = False
 
 
 class Scorer:
@@ -66,8 +70,9 @@ class Scorer:
         return found
 
     def named(self, text: TokenizedText) -> list[int]:
-        """The places of the terms that the label of a text holds."""
-        return [self._words[word][0] for word in self._words.keys() & text.label.split()]
+        """The places of the terms that the label of a text holds; a name is not meant by a word that is near."""
+        places = (self._words[word][0] for word in self._words.keys() & text.label.split())
+        return [place for place in places if not self._terms[place].is_near]
 
     def _counts(self, texts: Sequence[TokenizedText]) -> list[dict[int, float]]:
         """How often each term occurs in each text, weighted by field."""

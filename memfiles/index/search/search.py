@@ -121,6 +121,9 @@ def search(
     scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed, counts=counts)
     ranked, orders = RankedEntries(), RunOrders() if orders is None else orders
     weighted = scope.weighted(terms_of(query, today=today), moment=weights.moment)
+    near_words = getattr(embedder, "near_words", None)
+    if near_words is not None and weights.near_word:
+        weighted += scope.near(weighted, near_words, share=weights.near_word)
     occurring = [it for it in weighted if it.matches]
     wanted = max(ENOUGH, limit, min(MOST, EACH * len(occurring)))
     scorer = bm25.Scorer(occurring, label=weights.label)
@@ -155,16 +158,21 @@ def search(
 def _add_words(
     scope: SearchScope, weighted: Sequence[WeightedTerm], scorer: bm25.Scorer, ranked: RankedEntries, wanted: int
 ) -> list[Term]:
-    """Score entries by their words; returns the terms that no entry that counts holds."""
+    """Score entries by their words; returns the terms of the question that no entry that counts holds."""
     texts, are_all = scope.with_words(weighted, wanted=wanted)
     gains = scorer.gains(texts)
-    ranked.add({text.id: fsum(gained.values()) for text, gained in zip(texts, gains, strict=True)}, leg="words")
+    by_leg: dict[Leg, dict[int, float]] = {"words": {}, "meaning": {}}
+    near = {place for place, it in enumerate(weighted) if it.is_near}
+    for text, gained in zip(texts, gains, strict=True):
+        by_leg["meaning" if near and gained.keys() <= near else "words"][text.id] = fsum(gained.values())
+    for leg, sums in by_leg.items():
+        ranked.add(sums, leg=leg)
     ranked.traits.update((text.id, text.traits) for text in texts)
     ranked.lengths.update((text.id, text.words) for text in texts)
     if not are_all:
         return []
     found = {place for gained in gains for place in gained}
-    return [it.term for place, it in enumerate(weighted) if place not in found]
+    return [it.term for place, it in enumerate(weighted) if place not in found and not it.is_near]
 
 
 def _associate(

@@ -2,9 +2,10 @@
 
 ``tests/benchmarks/bench_weights.py`` fits them to five long conversations (LoCoMo), for recall at several cuts and for
 all evidence within 1,000 tokens, from round values and drawn back to them. It also fits them to four of the five and
-measures on the fifth; docs/measurements/retrieval.md has the figures. ``meaning``, ``link``, ``tag`` and ``most`` were
-set by hand, ``BRIEF`` by paragraphs (XQuAD). What did not help is not here: the length of a text, a share of the words
-of the question, less lent where it asks when, and Rocchio's feedback.
+measures on the fifth; docs/measurements/retrieval.md has the figures. ``near_word`` is the best of five values,
+by searches with meaning. ``meaning``, ``link``, ``tag`` and ``most`` were set by hand, ``BRIEF`` by paragraphs (XQuAD).
+What did not help is not here: the length of a text, a share of the words of the question, less lent where it asks when,
+and Rocchio's feedback.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ class Weights(NamedTuple):
 
     meaning: float = 0.5
     """Of the best score by words, for a nearness of 1 more than the median, for the nearest entries in meaning."""
+
+    near_word: float = 0.75
+    """Of the weight of a word that hardly any entry holds, for a word of the same meaning (a cosine of 1)."""
 
 
 WEIGHTS = Weights()

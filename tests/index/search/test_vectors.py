@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memfiles.index.search import vectors
+from memfiles.index.search.scope import RARE
 from memfiles.index.search.vectors import Matrices
 from memfiles.index.text import fts as texts
 from tests.index.entry_rows import Row, Rows
@@ -26,6 +27,18 @@ class SubjectEmbedder:
         """How many words of each subject are in each text."""
         self.asked += texts
         return [[float(len(subject & set(text.lower().split()))) for subject in SUBJECTS] for text in texts]
+
+
+class NearEmbedder(SubjectEmbedder):
+    """An embedder that finds the texts of no subject near, and knows which words are."""
+
+    def __init__(self, **near: Sequence[str]) -> None:
+        super().__init__("near-1")
+        self._near = near
+
+    def near_words(self, word: str) -> Sequence[tuple[str, float]]:
+        """See ``WordNeighbours``."""
+        return [(other, 0.9 - 0.1 * place) for place, other in enumerate(self._near.get(word, ()))]
 
 
 def _rows() -> Rows:
@@ -144,3 +157,37 @@ def test_what_another_process_forgets_leaves_memory_with_the_next_search(tmp_pat
         entries.search(Visitor(), "pet")
 
         assert (2, 1) == (before, len(entries.parts.meaning.matrices))
+
+
+def test_a_rare_word_finds_what_is_near_in_meaning() -> None:
+    """The hit says by which leg; a word that several entries hold needs no others."""
+    rows, embedder = Rows(), NearEmbedder(kitten=["puppy", "feline"], sofa=["couch"])
+    rows.save(Row("couch", "our old couch"), Row("feline", "a feline moved in"))
+    rows.save(*(Row(f"sofa {n}", "a sofa") for n in range(RARE + 1)))
+
+    assert [("feline", ("meaning",))] == [(key, legs) for key, _, legs, _ in rows.said("kitten", embedder=embedder)]
+    assert "couch" not in [key for key, *_ in rows.said("sofa", embedder=embedder)]
+
+
+def test_the_word_itself_counts_more_than_one_near_it() -> None:
+    """Also if more entries hold the other one, and neither is a name because it is near one."""
+    rows, embedder = Rows(), NearEmbedder(kitten=["cub"])
+    rows.save(
+        Row("near", "a cub, a cub"), Row("named", "Cub: well"), Row("itself", "one kitten, and much else to tell of")
+    )
+
+    assert ["itself", "near", "named"] == [key for key, *_ in rows.said("kitten", embedder=embedder)]
+
+
+def test_no_hidden_word_is_near() -> None:
+    """What only hidden entries hold takes no place of a word that others hold, and makes no word common."""
+    near = NearEmbedder(kitten=["cub", "pup", "foal", "calf", "lamb"], calf=["lamb"])
+    visible = [Row("lamb", "a lamb"), Row("calf", "one calf"), Row("other", "else"), Row("far", "a foal", part=2)]
+    alone, among = Rows(), Rows()
+    alone.save(*visible)
+    among.save(*visible, *(Row(f"h{n}", "kitten cub pup calf", part=3) for n in range(300)))
+
+    for query in ("kitten", "calf"):
+        said = alone.said(query, parts=[1, 2], embedder=near)
+        assert len(said) > 1
+        assert said == among.said(query, parts=[1, 2], embedder=near)
