@@ -30,7 +30,8 @@ def memory(tmp_path: Path) -> Iterator[Memory]:
     memory = opened(tmp_path, WORKFLOW)
     memory.entries.save(memory.session("support"), "plan", "a needle")
     yield memory
-    mend(memory.workflow.directory)
+    if isinstance(memory.workflow.place, Path):
+        mend(memory.workflow.place)
     memory.close()
 
 
