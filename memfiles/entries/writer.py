@@ -89,7 +89,9 @@ class EntryWriter:
             raise InvalidArgument("there is nothing to save: pass the content")
         checked = self._db.rules.check_all(drafts)
         stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
-        targets = [self._target(caller, own_level(caller), each.draft, now=stamp.at) for each in checked]
+        own = own_level(caller)
+        with self._db.repository.together([place.path(each.draft.key) for each in checked for place in own.values()]):
+            targets = [self._target(caller, own, each.draft, now=stamp.at) for each in checked]
         return self._save_all(caller, checked, targets, stamp)
 
     def import_(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
@@ -220,8 +222,7 @@ class EntryWriter:
 
     def restore(self, caller: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back the entry of that key that was deleted, evicted or expired last at the caller's level."""
-        stamp = Stamp(self._db.now(), caller.actor(call_id))
-        own = own_level(caller)
+        stamp, own = Stamp(self._db.now(), caller.actor(call_id)), own_level(caller)
         found = self._db.entries(each.path(check_key(key)) for each in own.values())
         retired = [each for each in found if not each.is_live(stamp.at) and self._db.erased_at(each) is None]
         if not retired:
@@ -230,10 +231,8 @@ class EntryWriter:
         retired = [each for each in retired if is_writable(own, each, rules=self._db.rules)] or retired
         last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
         check_writable(own, last, rules=self._db.rules)
-        path, expiry = last.path, self._db.rules.expiry
-        outcome = self._write_one(
-            caller, path, lambda before: decisions.restore(before, stamp, key=key, expiry=expiry), stamp=stamp
-        )
+        decide = partial(decisions.restore, stamp=stamp, key=key, expiry=self._db.rules.expiry)
+        outcome = self._write_one(caller, last.path, decide, stamp=stamp)
         return _receipts(outcome, [Checked(Draft(key))])[0]
 
     def _move(

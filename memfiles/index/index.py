@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -29,6 +29,9 @@ from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 from memfiles.storage.fork_safety import collector_paused, renew_in_child
 from memfiles.storage.record_store import Records, RecordStore
 from memfiles.storage.store import with_files
+
+if TYPE_CHECKING:
+    from memfiles.index.image import ImageKeeper
 
 T = TypeVar("T")
 _Transaction = Callable[[], AbstractContextManager[sqlite3.Connection]]
@@ -59,6 +62,11 @@ class Index:
         self._stuck_until = 0.0
         self.is_followed = False  # whether a thread that watches calls ``verify`` for all folders now and then
         self.when_forgotten: list[Callable[[], object]] = []  # each drops what is remembered of the rows
+        self._keeper: ImageKeeper | None = None
+        if isinstance(records, StoreSource) and records.images is not None:
+            from memfiles.index.image import ImageKeeper  # late: a directory has no need of one
+
+            self._keeper = ImageKeeper(records.images, self._database, directory, descriptor=descriptor)
         renew_in_child(self, Index._leave_to_parent)
 
     def intend(self, paths: Sequence[str]) -> str:
@@ -97,6 +105,8 @@ class Index:
             self._follow()
         if not self._is_stuck and not (self._maintenance.is_fresh() and not (reads and self._pending.reads)):
             self._maintain(self._maintenance.catch_up)
+        if self._keeper is not None and not self._is_stuck:
+            self._keeper.begin(self.catch_up)
 
     def _follow(self) -> None:
         """Have the records read again that the feed tells of."""
@@ -180,6 +190,8 @@ class Index:
 
         Nothing stays in a cache that was forgotten elsewhere meanwhile, unless the store cannot be asked.
         """
+        if self._keeper is not None:
+            self._keeper.wait()
         self._writer.wait()
         if self._records.is_kept and self._maintenance.is_open:
             with suppress(StorageFailed):
@@ -202,6 +214,8 @@ class Index:
         self._database.leave_to_parent()
         self._pending.leave_to_parent()
         self._writer.renew()
+        if self._keeper is not None:
+            self._keeper.renew()
         self._turn, self._following = threading.RLock(), threading.RLock()
         self._stuck_until = 0.0
         self.is_followed = False  # the thread that watches is the parent's
@@ -250,6 +264,8 @@ class Index:
         self._refuse_closed()
         for _ in range(_ATTEMPTS):
             try:
+                if self._keeper is not None and self._maintenance.trust in _SHUT:
+                    self._keeper.fetch()
                 self._maintenance.open()
                 return work()
             except DatabaseLost as error:

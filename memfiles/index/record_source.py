@@ -191,6 +191,7 @@ class StoreSource:
         """``read`` returns the row of the record at a path, among the records given."""
         self._store, self._read = store, read
         self._place = IndexFolder(store.cache, store.id) if isinstance(store, RemoteStore) else IndexFolder(None, "")
+        self.images = store.images if isinstance(store, RemoteStore) else None
         self.folder, self.is_kept = self._place.path, self._place.is_kept
         self.descriptor = Descriptor.of_directory(self.folder)
         self._point: str | None = None

@@ -130,7 +130,7 @@ def _copied(target: RecordStore, bodies: Mapping[str, bytes]) -> tuple[int, set[
                 versions.append(NewVersion(path, _revision_in(body), body, signature))
             elif there[0] != body:
                 ahead.add(path)
-        return (len(versions), ahead), ChangeSet(versions) if versions else NOTHING
+        return (len(versions), ahead), ChangeSet(versions, erases=True) if versions else NOTHING
 
     return target.change(bodies, decide)[0]
 

@@ -122,6 +122,9 @@ class RecordKind(Protocol[R]):
     def version(self, record: R, *, replaces: Signature | None) -> NewVersion:
         """The encoded next version; ``InvalidArgument`` if it could not be read back."""
 
+    def is_erasure(self, record: R) -> bool:
+        """Whether content that was in an index is gone for good with this version, or with one before it."""
+
     def event(self, record: R, origin: Origin, *, before: R | None = None, warning: str | None = None) -> RecordChanged:
         """The event for subscribers: this record is on disk now, where another one was ``before``."""
 
@@ -326,6 +329,10 @@ class _FileKind:
     def stamped(self, record: Record, origin: str) -> Record:
         return record.stamped(origin)
 
+    def is_erasure(self, record: Record) -> bool:
+        """Declared files are in no index."""
+        return False
+
     def event(
         self, record: Record, origin: Origin, *, before: Record | None = None, warning: str | None = None
     ) -> RecordChanged:
@@ -372,6 +379,12 @@ class _EntryKind:
     def stamped(self, record: EntryRecord, origin: str) -> EntryRecord:
         """An entry of one run is never mirrored, and needs no stamp."""
         return record if isinstance(record, Entry) and record.run else record.stamped(origin)
+
+    def is_erasure(self, record: EntryRecord) -> bool:
+        """A mark in place of what was forgotten or purged, but not of a run, or the redacted file of a user."""
+        if isinstance(record, Entry):
+            return bool(record.text.redactions)
+        return (record.cleared or record.type == "tombstone") and not (record.run or record.of_run)
 
     def event(
         self, record: EntryRecord, origin: Origin, *, before: EntryRecord | None = None, warning: str | None = None

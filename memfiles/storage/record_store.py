@@ -11,7 +11,7 @@ peculiar to a store (in a directory: hand edits, temp files, journals, the watch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -53,12 +53,14 @@ class ChangeSet(NamedTuple):
     """What a decision writes: new ``versions``, or the records that are ``removed`` if they have these signatures.
 
     ``aside`` says, by path, why what is there cannot be used: it goes into quarantine first. If it gets no new version
-    with it, there is no record afterwards.
+    with it, there is no record afterwards. ``erases``: content is to be gone for good, also from what the store keeps
+    that is derived from it.
     """
 
     versions: Sequence[NewVersion] = ()
     removed: Mapping[str, Signature] = _NONE
     aside: Mapping[str, str] = _NONE
+    erases: bool = False
 
 
 NOTHING = ChangeSet()
@@ -191,6 +193,26 @@ class RecordStore(Records, Protocol):
         """Give the store up. Every change is durable already; no change is possible afterwards."""
 
 
+class IndexImages(Protocol):
+    """Where a store keeps an image of the search index for workers that have none: derived, and gone with any erasure.
+
+    What an image holds is for whoever fetches it to check: anyone who may change records may have written it.
+    """
+
+    def claim(self, *, format: int, changed: int, pause: float) -> int | None:
+        """Take the turn to make one, for ``pause`` seconds; None if another process has it, or none is wanted.
+
+        It is wanted if there is none of this format, or more than ``changed`` records were changed since. Returns how
+        often something was erased up to now.
+        """
+
+    def keep(self, parts: Iterable[bytes], *, format: int, erased: int) -> bool:
+        """Put an image in place of the one before; False, and nothing is kept, if something was ``erased`` since."""
+
+    def parts(self, *, format: int) -> Iterator[bytes]:
+        """The parts of the image, if there is one of this format. ``StorageFailed`` if it was replaced meanwhile."""
+
+
 @runtime_checkable
 class RemoteStore(Protocol):
     """What a store says besides, that other machines use as well, so that a process keeps up with it."""
@@ -206,6 +228,10 @@ class RemoteStore(Protocol):
     @property
     def cache(self) -> Path | None:
         """The directory where this machine may keep what is derived from it; None: in memory."""
+
+    @property
+    def images(self) -> IndexImages:
+        """Where it keeps an image of the search index."""
 
     def point(self) -> str:
         """The point of now, from which ``changes`` tells what comes."""

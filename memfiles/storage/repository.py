@@ -340,7 +340,7 @@ class _Commit(Generic[R]):
             versions.append(kind.version(final, replaces=seen.signature))
             if seen.problem is not None and seen.signature is not None:
                 aside[path] = seen.problem
-        return ChangeSet(versions, aside=aside)
+        return ChangeSet(versions, aside=aside, erases=any(map(kind.is_erasure, records)))
 
     def repair(self, path: str, seen: Observed[R]) -> ChangeSet:
         """The revision of a hand edit, or the last good version of a broken file, which goes to quarantine.

@@ -177,7 +177,7 @@ class Store:
 
     def _write(self, change: ChangeSet, hook: CommitHook | None) -> dict[str, Signature]:
         """Carry out a decision under the locks of its records; the hook hears of it before and after."""
-        versions, removed, aside = change
+        versions, removed, aside, _ = change
         paths = [version.path for version in versions] or [*removed, *aside]
         if not paths:
             return {}

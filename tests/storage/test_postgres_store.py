@@ -27,6 +27,7 @@ from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
 from mirrors.testing.stores.place import append, body_of, lines, next_version, put, read, remove
 from tests.conftest import unavailable
+from tests.index.test_store_cache import ANN, entries_at
 from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server, stores_of
 from tests.support.proxy import Cut, CuttingProxy
 from tests.support.records import declared
@@ -169,6 +170,19 @@ def test_what_another_changed_meanwhile_is_decided_again(server: PostgresServer,
         asked = proxy.questions - before
 
         assert (3, "12") == (asked, manager.read("notes"))
+
+
+def test_many_entries_are_saved_with_as_many_questions_as_few(server: PostgresServer, proxy: CuttingProxy) -> None:
+    """Where each of them belongs is asked for all of them at once."""
+    asked = []
+    with entries_at(server.url(server.workspace(), **through(proxy)), None) as entries:
+        entries.save(ANN, "first", "1")
+        for start, count in ((0, 50), (100, 100)):
+            before = proxy.questions
+            entries.save_many(ANN, [{"key": f"k{start + number}", "content": "x"} for number in range(count)])
+            asked.append(proxy.questions - before)
+
+    assert asked[0] == asked[1] < 10
 
 
 def test_a_workspace_has_any_name_and_its_client_any_encoding(

@@ -40,7 +40,7 @@ agents: {{desk: {{memory: [{{id: notes-1, mode: rw}}, {{id: mine-1, mode: rw}}]}
 """
 Declare = Callable[..., Path]
 AT = "2026-11-21T09:00:00.000Z"
-VALUES = {"text": "made-up", "bytea": b"x", "bigint": 1, "ARRAY": ["a"], "timestamp with time zone": AT}
+VALUES = {"text": "made-up", "bytea": b"x", "bigint": 1, "integer": 1, "ARRAY": ["a"], "timestamp with time zone": AT}
 
 
 @pytest.fixture(scope="module")

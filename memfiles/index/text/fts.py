@@ -192,7 +192,7 @@ def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewTex
     if size <= SMALL:
         return
     connection.execute("UPDATE text_part SET version = NULL WHERE part = ?", (part,))
-    _make_tables(connection, str(int(part)), schema="main")
+    make_tables(connection, str(int(part)), schema="main")
     _put_words(connection, str(int(part)), *_texts_of(connection, part))
 
 
@@ -327,7 +327,8 @@ def _texts_of(connection: sqlite3.Connection, part: int) -> tuple[list[StoredTex
     return [StoredText(*row[:-1]) for row in rows], [_read(row[0], row[-1]) for row in rows]
 
 
-def _make_tables(connection: sqlite3.Connection, name: str, *, schema: Literal["main", "temp"]) -> None:
+def make_tables(connection: sqlite3.Connection, name: str, *, schema: Literal["main", "temp"]) -> None:
+    """Create the tables for the words of one partition, or of a slot."""
     of = f"temp, words_{name}" if schema == "temp" else f"words_{name}"
     trigrams = 'tokenize="trigram case_sensitive 1"'
     for table in (
@@ -365,7 +366,7 @@ def _filled(connection: sqlite3.Connection, versions: Mapping[int, int]) -> dict
             _empty(connection, slot)
         else:
             slot, count = count, count + 1
-            _make_tables(connection, f"s{slot}", schema="temp")
+            make_tables(connection, f"s{slot}", schema="temp")
         _put_words(connection, f"s{slot}", *_texts_of(connection, part))
         connection.execute("INSERT OR REPLACE INTO slot (slot, part, version) VALUES (?, ?, ?)", (slot, part, version))
         found[part] = slot

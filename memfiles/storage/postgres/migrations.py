@@ -172,6 +172,32 @@ CREATE POLICY own ON {s}.mirror_note
 _THIRD = """
 CREATE INDEX commits_by_time ON {s}.commits (workspace, at);
 
+-- a copy of the search index, in parts; whatever erases something removes it, and counts, so that none is kept that was
+-- made before
+CREATE TABLE {s}.image (
+    workspace text COLLATE "C" NOT NULL, part integer NOT NULL, id bigint NOT NULL, format integer NOT NULL,
+    at timestamptz NOT NULL DEFAULT now(), data bytea NOT NULL, PRIMARY KEY (workspace, part)
+);
+ALTER TABLE {s}.image ALTER COLUMN data SET STORAGE EXTERNAL;
+CREATE TABLE {s}.image_state (
+    workspace text COLLATE "C" PRIMARY KEY, erased bigint NOT NULL DEFAULT 0, claimed timestamptz NOT NULL
+);
+ALTER TABLE {s}.image ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {s}.image_state ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON {s}.image
+    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = image.workspace));
+CREATE POLICY own ON {s}.image_state
+    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = image_state.workspace));
+
+CREATE FUNCTION {s}.erase_image(of_workspace text, changed text[]) RETURNS text[] LANGUAGE plpgsql AS $erase$
+BEGIN
+    INSERT INTO {s}.image_state (workspace, erased, claimed) VALUES (of_workspace, 1, '-infinity')
+        ON CONFLICT (workspace) DO UPDATE SET erased = image_state.erased + 1;
+    DELETE FROM {s}.image i WHERE i.workspace = of_workspace;
+    RETURN changed;
+END
+$erase$;
+
 -- a look for the one row of members, in place of a list of all workspaces of the role for each statement
 ALTER POLICY own ON {s}.records
     USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = records.workspace));

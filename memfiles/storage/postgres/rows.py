@@ -53,6 +53,9 @@ STATEMENTS: dict[str, LiteralString] = {
     "change": "SELECT {s}.change(%(workspace)s, %(id)s, %(is_again)s, %(is_durable)s, %(wait_ms)s,"
     " %(locks)s::bigint[], %(seen_paths)s::text[], %(seen)s::bigint[], %(aside)s::text[], %(reasons)s::text[],"
     " %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[])",
+    "erase": "SELECT {s}.erase_image(%(workspace)s, {s}.change(%(workspace)s, %(id)s, %(is_again)s, %(is_durable)s,"
+    " %(wait_ms)s, %(locks)s::bigint[], %(seen_paths)s::text[], %(seen)s::bigint[], %(aside)s::text[],"
+    " %(reasons)s::text[], %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[]))",
     "change_one": "SELECT {s}.change_one($1, $2, $3, $4, $5, $6, $7, $8)",
     "every": "SELECT " + _POINT + ", true, r.path, r.version, octet_length(r.data)"
     " FROM (SELECT) one LEFT JOIN {s}.records r ON r.workspace = %(workspace)s",

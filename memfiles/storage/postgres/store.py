@@ -15,7 +15,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 from operator import itemgetter
@@ -35,6 +35,7 @@ from memfiles.storage.postgres.migrations import VERSION, check_version, migrate
 from memfiles.storage.postgres.news import News
 from memfiles.storage.postgres.rows import STATEMENTS, KeptRows, Rows, Told
 from memfiles.storage.postgres.tables import STATEMENTS as TABLE_STATEMENTS
+from memfiles.storage.postgres.tables import ImageRows
 from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ KEPT_SECONDS = 86_400.0
 
 _PRUNED_AT_ONCE = 10_000
 _LEAST_SERVER = 140_000
-ERASED_FROM = ("records", "quarantine")
+ERASED_FROM = ("records", "quarantine", "image")
 _POINT = re.compile(r"([0-9a-f-]{36})/((\d{1,18}):(\d{1,18}):((?:\d{1,18}(?:,\d{1,18})*)?))@(\d{1,18})/([0-9.]{1,60})")
 _UNLISTED = "the records cannot be listed"
 _ONE = [psycopg.adapters.types[name].oid for name in "text text int8 bytea int8 bool int4 bool".split()]
@@ -238,6 +239,7 @@ class PostgresStore:
         self._news = News(self.connections)
         self._rows = self.rows = Rows(self.connections, self._statements)
         self.kept = KeptRows(self._rows)
+        self.images = ImageRows(self.connections, self._statements)
         self._counting = threading.Lock()
 
     def _admitted(self, *, is_looking: bool) -> str:
@@ -285,7 +287,7 @@ class PostgresStore:
         done: set[str] | None = None
         try:
             id = int.from_bytes(os.urandom(8)) >> 2
-            done = self._commit(id, told, sorted(rows, key=itemgetter(0)), change.aside)
+            done = self._commit(id, told, sorted(rows, key=itemgetter(0)), change)
             if done is not None and not all(path in done for path in removed if path in told.seen):
                 done = None  # some were removed, and others were changed meanwhile
         finally:
@@ -304,15 +306,15 @@ class PostgresStore:
         return signatures
 
     def _commit(
-        self, id: int, told: Told, rows: Sequence[tuple[str, int | None, bytes | None]], aside: Mapping[str, str]
+        self, id: int, told: Told, rows: Sequence[tuple[str, int | None, bytes | None]], change: ChangeSet
     ) -> set[str] | None:
         """The paths that one transaction changed, None if it has to be decided again."""
-        if len(told.wanted) == len(rows) == 1 and rows[0][2] is not None and not aside:
+        if len(told.wanted) == len(rows) == 1 and rows[0][2] is not None and not (change.aside or change.erases):
             return self._commit_one(id, *rows[0])
         new = {path for path, *_ in rows}
         seen = {path: at[0] if at else None for path, at in told.seen.items() if path not in new}
         answer = self.connections.ask(
-            self._statements["change"],
+            self._statements["erase" if change.erases else "change"],
             {
                 "workspace": self.location.workspace,
                 "id": id,
@@ -321,8 +323,8 @@ class PostgresStore:
                 "locks": self._locks(told.wanted),
                 "seen_paths": list(seen),
                 "seen": list(seen.values()),
-                "aside": list(aside),
-                "reasons": list(aside.values()),
+                "aside": list(change.aside),
+                "reasons": list(change.aside.values()),
                 "paths": [path for path, _, _ in rows],
                 "replaced": [version for _, version, _ in rows],
                 "bodies": [data for _, _, data in rows],

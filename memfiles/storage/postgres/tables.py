@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, LiteralString
 
 from memfiles.errors import StorageFailed
 from memfiles.storage.home import Note
 
 if TYPE_CHECKING:
+    from memfiles.storage.postgres.connections import Connections
     from memfiles.storage.postgres.home import Workspace
 
 _AT_ONCE = 1000  # lines of the audit that are read with one question
 _MONTH_SUFFIX = ".jsonl"
 _UNREAD, _UNCHANGED = "the audit cannot be read", "a line of the audit cannot be changed"
+_NO_IMAGE = "the image of the index cannot be used"
+_PART_MAX = 8 * 2**20
 _LEDGER = ("note", "meta")
 _SCOPED = "workspace = current_setting('memfiles.workspace')"
 
@@ -52,9 +56,62 @@ STATEMENTS: dict[str, LiteralString] = {
     " VALUES (%(workspace)s, %(holder)s, clock_timestamp() + make_interval(secs => %(seconds)s))"
     " ON CONFLICT (workspace) DO UPDATE SET holder = excluded.holder, until = excluded.until"
     " WHERE l.holder = excluded.holder OR l.until < clock_timestamp() RETURNING holder",
+    "claim_image": "INSERT INTO {s}.image_state AS i (workspace, claimed) VALUES (%(workspace)s, clock_timestamp())"
+    " ON CONFLICT (workspace) DO UPDATE SET claimed = clock_timestamp()"
+    " WHERE i.claimed < clock_timestamp() - make_interval(secs => %(pause)s) AND NOT EXISTS (SELECT FROM {s}.image f"
+    " WHERE f.workspace = %(workspace)s AND f.part = 0 AND f.format = %(format)s AND %(changed)s >= ("
+    " SELECT coalesce(sum(cardinality(c.paths)), 0) FROM {s}.commits c WHERE c.workspace = %(workspace)s"
+    " AND c.at >= f.at)) RETURNING erased",
+    "lock_image": "SELECT erased FROM {s}.image_state WHERE workspace = %(workspace)s FOR UPDATE",
+    "drop_image": "DELETE FROM {s}.image WHERE workspace = %(workspace)s",
+    "put_image": "INSERT INTO {s}.image (workspace, part, id, format, data)"
+    " VALUES (%(workspace)s, %(part)s, %(id)s, %(format)s, %(data)b)",
+    "get_image": "SELECT id, data FROM {s}.image WHERE workspace = %(workspace)s AND part = %(part)s"
+    " AND format = %(format)s AND octet_length(data) <= %(limit)s",
     "give_lease": "UPDATE {s}.lease SET until = '-infinity'"
     " WHERE workspace = %(workspace)s AND holder = %(holder)s RETURNING 1",
 }
+
+
+class ImageRows:
+    """The image of the search index of a workspace; see ``IndexImages``. The last part has no bytes."""
+
+    def __init__(self, connections: Connections, statements: Mapping[str, bytes]) -> None:
+        self._connections, self._statements = connections, statements
+        self._workspace = {"workspace": connections.location.workspace}
+
+    def claim(self, *, format: int, changed: int, pause: float) -> int | None:
+        """See ``IndexImages``."""
+        given = {**self._workspace, "format": format, "changed": changed, "pause": pause}
+        found = self._connections.ask(self._statements["claim_image"], given, what=_NO_IMAGE)
+        return int(found[0][0]) if found else None
+
+    def keep(self, parts: Iterable[bytes], *, format: int, erased: int) -> bool:
+        """See ``IndexImages``: whoever erases something meanwhile waits for the end, and then removes it."""
+        id = int.from_bytes(os.urandom(8)) >> 2
+        with self._connections.transaction(self._statements["lock_image"], self._workspace, what=_NO_IMAGE) as done:
+            if done.execute(self._statements["lock_image"], self._workspace).fetchone() != (erased,):
+                return False
+            done.execute(self._statements["drop_image"], self._workspace)
+            for number, data in enumerate(chain(parts, (b"",))):
+                given = {**self._workspace, "part": number, "id": id, "format": format, "data": data}
+                done.execute(self._statements["put_image"], given)
+        return True
+
+    def parts(self, *, format: int) -> Iterator[bytes]:
+        """See ``IndexImages``."""
+        for number in count():
+            given = {**self._workspace, "part": number, "format": format, "limit": _PART_MAX}
+            found = self._connections.ask(self._statements["get_image"], given, what=_NO_IMAGE)
+            if number == 0:
+                if not found:
+                    return
+                id = found[0][0]
+            if not found or found[0][0] != id:
+                raise StorageFailed(f"{_NO_IMAGE}: it was replaced or removed meanwhile")
+            if not found[0][1]:
+                return
+            yield found[0][1]
 
 
 class AuditRows:

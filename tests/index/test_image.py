@@ -1,0 +1,268 @@
+"""The image of an index in a store: fresh workers fetch it; it holds nothing erased, and a bad one costs time only."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from memfiles.entries.entries import Entries
+from memfiles.index.image import PART_BYTES, ImageKeeper
+from memfiles.records.entry import Entry
+from memfiles.records.marks import EntryRecord, erased
+from memfiles.storage.record_store import RecordStore, RemoteStore
+from tests.index.test_store_cache import ANN, entries_at, found
+from tests.support.postgres import SCHEMA, PostgresServer, postgres_server
+from tests.support.saved import Visitor
+
+pytestmark = pytest.mark.slow
+AT = "2026-05-04T09:00:00.000Z"
+WORDS = ["quagmire", "xylophone"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as started:
+        yield started
+
+
+@pytest.fixture
+def workspace(server: PostgresServer) -> str:
+    return server.workspace()
+
+
+@pytest.fixture
+def url(server: PostgresServer, workspace: str) -> str:
+    return server.url(workspace)
+
+
+def keeper_of(entries: Entries) -> ImageKeeper:
+    keeper = entries._index._keeper
+    assert keeper is not None
+    return keeper
+
+
+def fill(entries: Entries, *, count: int = 300) -> None:
+    """More entries than go without tables of their own, and make an image of them."""
+    entries.save_many(ANN, [{"key": f"k{number}", "content": f"zebra {number}"} for number in range(count)])
+    entries.save(ANN, "secret", " ".join(WORDS))
+    keep_image(entries)
+
+
+def keep_image(entries: Entries) -> None:
+    """Have an image kept now."""
+    keeper = keeper_of(entries)
+    keeper.wait()
+    keeper.least = 1
+    keeper.renew()
+    found(entries, "zebra")
+    keeper.wait()
+    keeper.renew()
+
+
+def epoch(entries: Entries) -> object:
+    """What tells an index that was built from one that was fetched."""
+    return entries._index.ask(lambda rows: rows.execute("SELECT epoch FROM text_part ORDER BY part").fetchall())
+
+
+def image(server: PostgresServer, workspace: str) -> list[bytes]:
+    """The parts of the image, packed, without the empty one at the end."""
+    with server.admin() as admin:
+        query = f"SELECT data FROM {SCHEMA}.image WHERE workspace = %s ORDER BY part"
+        return [data for (data,) in admin.execute(query, (workspace,), binary=True)][:-1]
+
+
+def replace_image(server: PostgresServer, workspace: str, parts: list[bytes]) -> None:
+    """Put other parts in the place of those of the image, as anyone may who may change records."""
+    with server.admin() as admin:
+        for number, part in enumerate([*parts, b""]):
+            admin.execute(
+                f"INSERT INTO {SCHEMA}.image (workspace, part, id, format, data) SELECT workspace, %s, id, format, %s"
+                f" FROM {SCHEMA}.image WHERE workspace = %s AND part = 0 ON CONFLICT (workspace, part)"
+                " DO UPDATE SET data = excluded.data",
+                (number, part, workspace),
+            )
+
+
+def packed(file: bytes) -> list[bytes]:
+    return [zlib.compress(file[at : at + PART_BYTES]) for at in range(0, len(file), PART_BYTES)]
+
+
+def rewritten(parts: list[bytes], path: Path, statement: str) -> list[bytes]:
+    """The image after a statement."""
+    path.write_bytes(b"".join(map(zlib.decompress, parts)))
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.executescript(statement)
+    return packed(path.read_bytes())
+
+
+def test_a_fresh_worker_fetches_it(url: str) -> None:
+    """Its index is the one that another worker built; what was changed since is read from the records."""
+    with entries_at(url, None) as entries:
+        fill(entries)
+        entries.save(ANN, "k7", "giraffe")
+        entries.delete(ANN, "k8")
+        with entries_at(url, None) as fresh:
+            answers = found(fresh, "giraffe"), found(fresh, "8"), found(fresh, "7"), found(fresh, "quagmire")
+            is_fetched = epoch(entries) == epoch(fresh)
+
+    assert (["k7"], [], [], ["secret"], True) == (*answers, is_fetched)
+
+
+def test_one_without_entries_enough_is_not_kept(server: PostgresServer, workspace: str, url: str) -> None:
+    """A few thousand are built faster than anybody waits for."""
+    with entries_at(url, None) as entries:
+        entries.save(ANN, "tea", "green")
+        assert ["tea"] == found(entries, "green")
+        keeper_of(entries).wait()
+
+    assert [] == image(server, workspace)
+
+
+def test_a_forget_removes_it(server: PostgresServer, workspace: str, url: str) -> None:
+    """No row and no dead row of it is left, and the next one does not have the text."""
+    with entries_at(url, None) as entries:
+        fill(entries)
+        (part,) = image(server, workspace)
+        before = server.pages_holding(part[1000:1040])
+        entries.forget(ANN, key="secret")
+        after = image(server, workspace), server.pages_holding(part[1000:1040])
+        with server.admin() as admin:
+            admin.execute(f"UPDATE {SCHEMA}.image_state SET claimed = '-infinity' WHERE workspace = %s", (workspace,))
+        keep_image(entries)
+        (part,) = image(server, workspace)
+
+    assert (True, ([], [])) == (bool(before), after)
+    assert [] == [word for word in WORDS if word.encode() in zlib.decompress(part)]
+
+
+def test_it_is_removed_by_the_transaction_that_erases(server: PostgresServer, workspace: str, url: str) -> None:
+    """A worker that dies right after it leaves no image with the text."""
+    with entries_at(url, None) as entries:
+        fill(entries)
+        bury(entries, "secret")
+
+        assert [] == image(server, workspace)
+
+
+def test_one_that_was_made_before_an_erasure_is_not_kept(url: str) -> None:
+    """What was erased while it was made may be in it."""
+    with entries_at(url, None) as entries:
+        fill(entries)
+        images = remote(entries.repository.store).images
+        erased = images.claim(format=1, changed=0, pause=0.0)
+        assert erased is not None
+        bury(entries, "secret")
+
+        assert (False, []) == (images.keep([b"old"], format=1, erased=erased), [*images.parts(format=1)])
+        assert (True, [b"new"]) == (images.keep([b"new"], format=1, erased=erased + 1), [*images.parts(format=1)])
+
+
+def test_what_belongs_to_a_run_is_not_in_it(server: PostgresServer, workspace: str, url: str) -> None:
+    """It is gone with its run, while an image stays; a fresh worker reads it from the records."""
+    runner = Visitor(run="r1")
+    with entries_at(url, None) as entries:
+        entries.save(runner, "aside", "wombat", category="conversation")
+        fill(entries)
+        (part,) = image(server, workspace)
+        with entries_at(url, None) as fresh:
+            answers = [match.found.key for match in fresh.search(runner, "wombat").matches], epoch(fresh)
+
+    assert b"zebra" in zlib.decompress(part)
+    assert b"wombat" not in zlib.decompress(part)
+    assert ["aside"] == answers[0]
+
+
+BAD: dict[str, Callable[[list[bytes], Path], list[bytes]]] = {
+    "no SQLite": lambda parts, path: [zlib.compress(b"x" * 5000)],
+    "not packed": lambda parts, path: [b"x" * 5000],
+    "cut": lambda parts, path: packed(b"".join(map(zlib.decompress, parts))[:-8192]),
+    "half a part": lambda parts, path: [parts[0][:-100]],
+    "large once unpacked": lambda parts, path: [zlib.compress(bytes(PART_BYTES + 1))],
+    "a trigger": lambda parts, path: rewritten(
+        parts, path, "CREATE TRIGGER t AFTER UPDATE ON entry BEGIN DELETE FROM entry; END"
+    ),
+    "a view": lambda parts, path: rewritten(
+        parts, path, "DROP TABLE text; CREATE VIEW text AS SELECT load_extension('/tmp/x.so') AS id"
+    ),
+    "another table": lambda parts, path: rewritten(parts, path, "CREATE TABLE more (x)"),
+    "a table less": lambda parts, path: rewritten(parts, path, "DROP TABLE vector"),
+    "a note of a process": lambda parts, path: rewritten(parts, path, "INSERT INTO meta VALUES ('complete', 1)"),
+    "another format": lambda parts, path: rewritten(parts, path, "PRAGMA user_version = 3"),
+    "damaged pages": lambda parts, path: [
+        zlib.compress((file := zlib.decompress(parts[0]))[:40960] + b"\xff" * 8192 + file[49152:])
+    ],
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_one_is_not_used(
+    bad: str,
+    server: PostgresServer,
+    workspace: str,
+    url: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """That is found before anything of it is used; the index is built then, and the answers are right."""
+    caplog.set_level("INFO", logger="memfiles")
+    with entries_at(url, None) as entries:
+        fill(entries)
+        replace_image(server, workspace, BAD[bad](image(server, workspace), tmp_path / "image"))
+        with entries_at(url, None) as fresh:
+            answers = found(fresh, "quagmire"), len(found(fresh, "zebra"))
+            is_fetched = epoch(entries) == epoch(fresh)
+            left = [path.name for path in fresh._index.directory.iterdir() if path.name.startswith("image")]
+
+    assert (["secret"], 10, False, []) == (*answers, is_fetched, left)
+    assert "the index is built, as its image in the store cannot be used" in caplog.text
+
+
+def test_rows_that_are_not_of_the_records_are_replaced(
+    server: PostgresServer, workspace: str, url: str, tmp_path: Path
+) -> None:
+    """Whatever they say: they count only with the version that the record has."""
+    with entries_at(url, None) as entries:
+        fill(entries)
+        wrong = "UPDATE entry SET inode = 7, key = 'stolen' WHERE key = 'secret'; DELETE FROM entry WHERE key = 'k3'"
+        replace_image(server, workspace, rewritten(image(server, workspace), tmp_path / "image", wrong))
+        with entries_at(url, None) as fresh:
+            answers = found(fresh, "quagmire"), found(fresh, "k3"), epoch(entries) == epoch(fresh)
+
+    assert (["secret"], ["k3"], True) == answers
+
+
+def test_one_process_makes_it_at_a_time(url: str) -> None:
+    """Another one is wanted only when there is none of this format, or much was changed since."""
+    with entries_at(url, None) as entries:
+        images = remote(entries.repository.store).images
+        claims = [images.claim(format=1, changed=2, pause=60.0), images.claim(format=1, changed=2, pause=60.0)]
+        images.keep([b"1"], format=1, erased=0)
+        claims += [images.claim(format=1, changed=2, pause=0.0), images.claim(format=2, changed=2, pause=0.0)]
+        entries.save_many(ANN, [{"key": f"k{number}", "content": "x"} for number in range(3)])
+        claims.append(images.claim(format=1, changed=2, pause=0.0))
+
+    assert [0, None, None, 0, 0] == claims
+
+
+def bury(entries: Entries, key: str) -> None:
+    """Commit the mark in place of an entry, and nothing that comes after it."""
+    ((path,),) = entries._index.ask(
+        lambda rows: rows.execute("SELECT path FROM entry WHERE key = ?", (key,)).fetchall()
+    )
+
+    def decide(records: Mapping[str, EntryRecord | None]) -> tuple[None, list[EntryRecord]]:
+        entry = records[path]
+        assert isinstance(entry, Entry)
+        return None, [erased(entry, AT)]
+
+    entries.repository.change([path], decide)
+
+
+def remote(store: RecordStore) -> RemoteStore:
+    assert isinstance(store, RemoteStore)
+    return store
