@@ -106,6 +106,22 @@ def test_old_notes_of_commits_are_removed(server: PostgresServer, open_store: Ca
     assert (frozenset(), False) == (store.changes(point).complete, store.wait(store.changes().until, seconds=0.0))
 
 
+def test_only_so_many_notes_are_removed_at_once(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """The oldest ones, in whose place one note stands; the next time it is the turn of the others."""
+    store, left = open_store(workspace := server.workspace()), []
+    for number in range(5):
+        put(store, {f"a{number}.json": "1"})
+    for _ in range(3):
+        store.rows.ask("prune", age=0, limit=3, what="old notes of commits cannot be removed")
+        with server.admin() as admin:
+            kept = "SELECT paths FROM memfiles.commits WHERE workspace = %s ORDER BY xact"
+            left.append([paths for (paths,) in admin.execute(kept, (workspace,)).fetchall()])
+
+    assert [[[], ["a3.json"], ["a4.json"]], [[]], [[]]] == left
+
+
 def test_a_removed_note_of_an_id_that_was_used_again_makes_a_point_too_old(
     server: PostgresServer, open_store: Callable[..., PostgresStore]
 ) -> None:
