@@ -5,8 +5,10 @@ A page asks for one with ``<!-- generated: api Session -->``; see ``tests.docs.p
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from importlib import import_module
@@ -176,7 +178,7 @@ def _class(kind: type, *, methods: bool) -> Iterator[str]:
         if name.startswith("_") or name in INTERNAL.get(kind.__name__, set()):
             continue
         if isinstance(member, property) and member.fget is not None:
-            yield _code(f"{name}: {_annotation(inspect.signature(member.fget).return_annotation)}")
+            yield _code(f"{name}: {_annotation(_annotations(member.fget)['return'])}")
             yield _prose(member)
         elif inspect.isfunction(member) or isinstance(member, classmethod):
             function = getattr(kind, name)
@@ -216,6 +218,8 @@ def _split(arguments: str) -> list[str]:
 
 def _signature(function: Callable[..., Any], *, bound: bool = False) -> str:
     signature = inspect.signature(function) if not _is_struct(function) else _of_struct(function)
+    if not _is_struct(function) and inspect.isroutine(inspect.unwrap(function)):
+        signature = _as_written(signature, function)
     parameters = list(signature.parameters.values())[1 if bound else 0 :]
     shown, starred = [], False
     for parameter in parameters:
@@ -234,9 +238,9 @@ def _is_struct(kind: object) -> TypeIs[type[Struct]]:
 
 def _of_struct(kind: type[Struct]) -> inspect.Signature:
     """Its signature as it is written: ``inspect`` would need every type that only a type checker knows."""
-    hints = {
-        name: hint for each in reversed(kind.__mro__) for name, hint in vars(each).get("__annotations__", {}).items()
-    }
+    hints: dict[str, Any] = {}
+    for each in reversed(kind.__mro__):
+        hints |= _annotations(each) if each.__module__.startswith("memfiles") else {}
     names, defaults = kind.__struct_fields__, kind.__struct_defaults__
     given = [*[inspect.Parameter.empty] * (len(names) - len(defaults)), *defaults]
     how = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -245,6 +249,25 @@ def _of_struct(kind: type[Struct]) -> inspect.Signature:
         for name, default in zip(names, given, strict=True)
     ]
     return inspect.Signature(parts)
+
+
+def _as_written(signature: inspect.Signature, function: Callable[..., Any]) -> inspect.Signature:
+    """With the annotations as the code has them; a module that does without texts has their values."""
+    written = _annotations(inspect.unwrap(function))
+    given = [each.replace(annotation=written.get(each.name, each.empty)) for each in signature.parameters.values()]
+    return signature.replace(parameters=given, return_annotation=written.get("return", signature.empty))
+
+
+def _annotations(thing: Any) -> dict[str, str]:
+    """The texts of the annotations in the code of a class or function."""
+    node = ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
+    if isinstance(node, ast.ClassDef):
+        fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+        return {ast.unparse(each.target): ast.unparse(each.annotation) for each in fields}
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    given = [each for each in ast.walk(node.args) if isinstance(each, ast.arg) and each.annotation is not None]
+    found = {each.arg: ast.unparse(each.annotation) for each in given if each.annotation is not None}
+    return found | ({"return": ast.unparse(node.returns)} if node.returns is not None else {})
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
