@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from memfiles.errors import ExtraMissing, InvalidArgument
+from memfiles.errors import ExtraMissing, InvalidArgument, MemfilesError
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Subscribers, utc_now
 from memfiles.storage.home import MemoryHome, home_of
-from memfiles.storage.record_store import RecordStore
+from memfiles.storage.record_store import RecordStore, RemoteStore
 from memfiles.storage.store import sweep, with_files
 from memfiles.workflow.specs import CategorySpec, EntriesSpec
 from memfiles.workflow.workflow import Workflow
@@ -259,10 +259,14 @@ class LateParts:
         self._db, self._summariser, self._audit = db, summariser, audit
 
     def begin(self) -> None:
-        """As of ``Users``, who are loaded only where there may be something to do."""
+        """See ``Users.begin``, which is loaded only where it may have something to do: a store has notes of its own."""
         from memfiles.index.database import may_have_forgets
 
-        if self._db.index.ask(may_have_forgets):
+        try:
+            is_needed = isinstance(self._db.store, RemoteStore) or self._db.index.ask(may_have_forgets)
+        except MemfilesError:
+            is_needed = True  # it logs what is wrong
+        if is_needed:
             self.users.begin()
 
     @cached_property

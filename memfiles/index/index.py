@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from memfiles.errors import StorageFailed
+from memfiles.errors import MemfilesError, StorageFailed
 from memfiles.index.catch_up import IndexReplaced, Maintenance, Trust
 from memfiles.index.database import IndexUnusable, create_tables, failures, index_database
 from memfiles.index.pending_writes import MAX_FACTOR, PendingWrites
@@ -194,7 +194,7 @@ class Index:
             self._keeper.wait()
         self._writer.wait()
         if self._records.is_kept and self._maintenance.is_open:
-            with suppress(StorageFailed):
+            with suppress(MemfilesError):
                 self._follow()
         with self._turn:
             if self._maintenance.trust is Trust.CLOSED:

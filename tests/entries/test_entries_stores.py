@@ -51,8 +51,10 @@ from memfiles.entries.forget import Forgetter
 from memfiles.storage.events import Subscribers
 from tests.entries.test_entries_stores import open_store
 from tests.support.saved import Visitor
-Forgetter.complete = lambda *_, **__: os._exit(9)  # the tombstones are durable, and nothing else was done
-Entries(open_store(sys.argv[1]), rules=EntryRules(), subscribers=Subscribers()).forget(Visitor(), key="password")
+Forgetter.complete = lambda *_, **__: os._exit(9)  # the marks are durable, and nothing else was done
+late = lambda: "2030-01-01T00:00:00.000Z"  # what was deleted is to be erased
+entries = Entries(open_store(sys.argv[1]), rules=EntryRules(), subscribers=Subscribers(), now=late)
+entries.purge() if sys.argv[2] == "purge" else entries.forget(Visitor(), key="password")
 """
 
 
@@ -170,8 +172,9 @@ def test_what_is_forgotten_is_nowhere(opening: Opening, where: str, request: pyt
         assert [] == server.pages_holding(b"quagmire")
 
 
+@pytest.mark.parametrize("how", ["forget", "purge"])
 def test_a_forget_of_a_killed_process_is_finished_by_another_one(
-    opening: Opening, where: str, request: pytest.FixtureRequest
+    how: str, opening: Opening, where: str, request: pytest.FixtureRequest
 ) -> None:
     """The next process that opens the memory removes what was put aside, and the dead rows."""
     one = opening()
@@ -181,7 +184,9 @@ def test_a_forget_of_a_killed_process_is_finished_by_another_one(
         body, _ = store.find(path) or (b"", None)
     kept = home_of(where if where.startswith("postgresql") else Path(where)).kept
     kept.keep(path, body, reason="test", at="2026-11-22T00:00:00.000Z", folder="quarantine")
-    killed = subprocess.run([sys.executable, "-c", FORGET, where], cwd=ROOT, check=False)
+    if how == "purge":
+        one.delete(ANN, "password")
+    killed = subprocess.run([sys.executable, "-c", FORGET, where, how], cwd=ROOT, check=False)
     other = opening()
     found(other, "anything")
 

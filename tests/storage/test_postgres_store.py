@@ -30,7 +30,7 @@ from tests.conftest import unavailable
 from tests.index.test_store_cache import ANN, entries_at
 from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server, stores_of
 from tests.support.proxy import Cut, CuttingProxy
-from tests.support.records import declared
+from tests.support.records import declared, wait_until
 
 pytestmark = pytest.mark.slow
 KILLS = 50 if os.environ.get("MEMFILES_EVERY_CALL") else 2
@@ -134,8 +134,7 @@ def test_a_commit_that_is_still_made_when_it_is_sent_again_is_made_once(
         admin.execute(held)
         changing = threading.Thread(target=append, args=(store, ["a.json"], "2"))
         changing.start()
-        while watcher.execute(waiting).fetchone() != (2,):
-            pass
+        wait_until(lambda: watcher.execute(waiting).fetchone() == (2,))
         admin.execute("COMMIT")
         changing.join()
 

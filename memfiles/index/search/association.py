@@ -288,20 +288,20 @@ def _gained(
 ) -> dict[int, float]:
     """What is gained by loans, each row with the score of its best lender, the bonus of its run and what it is lent."""
     found, share = {}, weights.most
-    for target, (most, added, *lent) in loans.items():
+    for target, (most, added, *loaned) in loans.items():
         if target in answered:
             continue
         if (own := scores.get(target)) is None:
-            gain = min(fsum(lent) if lent[1:] else lent[0], share * most)
+            gain = min(fsum(loaned) if loaned[1:] else loaned[0], share * most)
             if gain + added >= enough and gain:
                 found[target] = gain
-        elif most > own and (gain := min(fsum(lent) if lent[1:] else lent[0], share * (most - own))):
+        elif most > own and (gain := min(fsum(loaned) if loaned[1:] else loaned[0], share * (most - own))):
             found[target] = gain
     for target, asked in answered.items():
-        most, _, *lent = loans.get(target, (0.0, 0.0))
+        most, _, *loaned = loans.get(target, (0.0, 0.0))
         gain = weights.answer * asked
         if (ahead := most - scores.get(target, 0.0) - gain) > 0:
-            gain += min(fsum(lent), share * ahead)
+            gain += min(fsum(loaned), share * ahead)
         if gain:
             found[target] = min(gain, share * max(asked, most))
     return found

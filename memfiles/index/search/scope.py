@@ -23,6 +23,7 @@ ENOUGH = 50  # candidates from each partition, whatever the limit, if only the t
 MOST, EACH = 200, 30  # candidates from each partition, and for each word of a question, if more match
 MAX_PAGE = 20_000  # rows
 MOST_BYTES, COUNTED_BYTES = 4 * 2**20, 120  # of the words that are counted, and of each besides its letters; measured
+PART_BYTES = 600  # of a partition besides its words
 MOST_ADDED = 64  # texts of which the words are counted one by one
 RARE = 3  # entries; a word of a question that more of them hold finds enough by itself
 MOST_RARE = 3  # words of a question, the rarest, which lend to words near in meaning
@@ -55,11 +56,13 @@ class WordCounts:
         since, counts = self._known.get(texts.part, (texts.state, dict[str, int]()))
         if since != texts.state and not _counted(connection, texts, since, counts):
             counts = {}
+        if texts.part not in self._known:
+            self._bytes += PART_BYTES
+        self._known[texts.part] = texts.state, counts
         missing = [stem for stem in stems if stem not in counts]
         if missing:
             counts |= dict.fromkeys(missing, 0) | texts.counts(missing)
             self._bytes += sum(COUNTED_BYTES + 4 * len(stem) for stem in missing)
-        self._known[texts.part] = texts.state, counts
         if self._bytes > MOST_BYTES:
             self.forget()
         return counts
@@ -208,7 +211,7 @@ class SearchScope:
     def _with_words(self, texts: PartTexts, terms: Sequence[WeightedTerm], *, wanted: int) -> tuple[list[int], bool]:
         found: dict[int, None] = {}
         for match, most, is_last in _expressions(terms):
-            has_room = most + len(self.shadowed) < wanted  # so which ones are the first is not asked
+            has_room = most + len(self.shadowed) < wanted  # then all are taken, in any order
             for page in [texts.all(match)] if has_room else _pages(texts, match, size=wanted):
                 found.update(dict.fromkeys(self.kept(page)))
                 if len(found) >= wanted:

@@ -365,6 +365,30 @@ def test_odd_near_words_are_left_out(tmp_path: Path) -> None:
     assert (True, ["1"]) == (found.meaning, [match.found.key for match in found.matches])
 
 
+class Slow(OddEmbedder):
+    """A named fake: embeds well, and takes a minute to say which words are near."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda texts: [[1.0, 2.0]] * len(texts))
+        self.may_go, self.answered = threading.Event(), list[bool]()
+
+    def near_words(self, word: str) -> Sequence[tuple[str, float]]:
+        """See ``WordNeighbours``."""
+        self.answered.append(self.may_go.wait(60))
+        return ()
+
+
+def test_a_search_does_not_wait_long_for_near_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index is held meanwhile, so that a save would wait as well."""
+    monkeypatch.setattr("memfiles.index.search.embedder.NEAR_SECONDS", 0.05)
+    slow = Slow()
+    with entries_in(tmp_path, embedder=slow) as entries:
+        entries.save(Visitor(), "color", "a color")
+        found = entries.search(Visitor(), "hue")
+        assert (True, []) == (found.meaning, slow.answered)
+        slow.may_go.set()
+
+
 class Forgetful(OddEmbedder):
     """A named fake: embeds well, and fails to say which words are near."""
 
