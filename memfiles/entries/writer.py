@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import count, takewhile
 from typing import Any
@@ -88,9 +89,9 @@ class EntryWriter:
         if None in [draft.content for draft in drafts]:
             raise InvalidArgument("there is nothing to save: pass the content")
         checked = self._db.rules.check_all(drafts)
-        stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
-        own = own_level(caller)
-        with self._db.repository.together([place.path(each.draft.key) for each in checked for place in own.values()]):
+        stamp, own = Stamp(self._db.now(), caller.actor(call_id), expected_revision), own_level(caller)
+        asked = [place.path(each.draft.key) for each in checked for place in own.values()] if len(checked) > 1 else ()
+        with self._db.repository.together(asked) if asked else nullcontext():
             targets = [self._target(caller, own, each.draft, now=stamp.at) for each in checked]
         return self._save_all(caller, checked, targets, stamp)
 

@@ -123,7 +123,7 @@ def test_a_question_that_is_not_read_as_a_whole_says_so(tmp_path: Path) -> None:
 class RemoteRecords:
     """The store inside, as one over a network; ``asked`` is how many records it was asked for at once."""
 
-    id, home, cache = "remote", None, None
+    id, home, cache, images = "remote", None, None, None
 
     def __init__(self, inner: Any) -> None:
         self.asked: list[int] = []

@@ -144,6 +144,7 @@ def test_a_warm_save_calls_few_functions(tmp_path: Path, number: int, most: int)
         for each in range(4):
             entries.save(Visitor(run="now"), f"key {each}", "some text")
         visitor, drafts = Visitor(run="now"), [Draft(f"note {each}", "some text") for each in range(number)]
+        entries.save_many(visitor, [Draft(f"first {each}", "some text") for each in range(number)])
         sys.setprofile(note)
         try:
             entries.save_many(visitor, drafts)
