@@ -40,6 +40,7 @@ LEAST_ENTRIES = 5_000
 PAUSE_SECONDS = 600.0
 """How often a process asks whether an image is wanted, and how often one is made."""
 
+AtRest = Callable[[Callable[[], sqlite3.Connection]], sqlite3.Connection]
 _FILE = "image.sqlite"
 _AT_ONCE = 4  # parts in memory
 _EMPTIED = ("meta", "folder", "intent")  # what is known of the process and of its files
@@ -83,12 +84,15 @@ class ImageKeeper:
             self._remove()
             _log.info("the index is built, as its image in the store cannot be used: %s", error)
 
-    def begin(self, catch_up: Callable[[], object]) -> None:
-        """See now and then whether an image is wanted; ``catch_up`` brings the index up to every commit so far."""
+    def begin(self, at_rest: AtRest) -> None:
+        """See now and then whether an image is wanted.
+
+        ``at_rest`` does something while the index has every commit up to then and nobody writes it, or raises an error.
+        """
         if time.monotonic() < self._next or (self._thread is not None and self._thread.is_alive()):
             return
         self._next = time.monotonic() + PAUSE_SECONDS
-        self._thread = threading.Thread(target=self._run, args=(catch_up,), name="memfiles-image", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(at_rest,), name="memfiles-image", daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
@@ -97,9 +101,9 @@ class ImageKeeper:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _run(self, catch_up: Callable[[], object]) -> None:
+    def _run(self, at_rest: AtRest) -> None:
         try:
-            self._keep(catch_up)
+            self._keep(at_rest)
         except (MemfilesError, sqlite3.Error, OSError) as error:
             _log.info("no image of the index was kept in the store: %s", error)
         finally:
@@ -111,8 +115,12 @@ class ImageKeeper:
         for suffix in ("", "-journal", "-wal", "-shm"):
             atomic.remove(self._descriptor, _FILE + suffix)
 
-    def _keep(self, catch_up: Callable[[], object]) -> None:
-        """1. ask what was erased up to now; 2. take that in; 3. copy; 4. keep it, unless more was erased meanwhile."""
+    def _keep(self, at_rest: AtRest) -> None:
+        """1. ask what was erased up to now; 2. take that in; 3. copy; 4. keep it, unless more was erased meanwhile.
+
+        What is copied is what the index has at the end of 2: a thread that writes it then, or that could not, has the
+        text still there.
+        """
         with closing(_read_only(self._folder / PATH)) as source:
             entries = int(source.execute(_ENTRIES).fetchone()[0])
         if entries < self.least:
@@ -120,12 +128,12 @@ class ImageKeeper:
         erased = self._images.claim(format=FORMAT, changed=entries // 10, pause=PAUSE_SECONDS)
         if erased is None:
             return
-        catch_up()
-        atomic.create(self._descriptor, _FILE, b"", flush=False)
-        path = self._folder / _FILE
+        with closing(at_rest(self._database.reading)) as source:
+            atomic.create(self._descriptor, _FILE, b"", flush=False)
+            path = self._folder / _FILE
+            with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+                source.backup(copy)
         with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-            if not self._database.copy_into(copy):
-                return
             _clean(copy)
         if path.stat().st_size <= PART_BYTES * PARTS_MAX:
             packed = list(_packed(path))  # whoever erases something waits for what comes now

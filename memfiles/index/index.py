@@ -106,7 +106,20 @@ class Index:
         if not self._is_stuck and not (self._maintenance.is_fresh() and not (reads and self._pending.reads)):
             self._maintain(self._maintenance.catch_up)
         if self._keeper is not None and not self._is_stuck:
-            self._keeper.begin(self.catch_up)
+            self._keeper.begin(self._at_rest)
+
+    def _at_rest(self, work: Callable[[], T]) -> T:
+        """Do ``work`` while the tables have every change up to now, and nobody writes them; an error if they have not.
+
+        An answer may come from the records instead, or be asked while another thread still writes. A copy may not.
+        """
+        if self._records.has_feed:
+            self._follow()
+        with self._turn:
+            self._retried(self._maintenance.catch_up)
+            if self._maintenance.trust is not Trust.CURRENT or not self._database.is_current:
+                raise IndexUnusable("the index could not be compared with the records")
+            return work()
 
     def _follow(self) -> None:
         """Have the records read again that the feed tells of."""

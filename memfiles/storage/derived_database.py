@@ -181,14 +181,24 @@ class DerivedDatabase:
     def copy_into(self, target: sqlite3.Connection) -> bool:
         """Copy everything into ``target``, even while others hold the file; False if it cannot be read or trusted."""
         try:
-            with closing(self.file.connect(self._directory, patience=_COPY_SECONDS)) as source:
-                is_ours = source.execute("PRAGMA user_version").fetchone()[0] == self.file.format
-                if is_ours and _is_of_this_boot(source):
-                    source.backup(target)
-                    return True
-        except (sqlite3.Error, OSError):
-            pass  # its holder lets nobody read, or it is damaged
-        return False
+            with closing(self.reading()) as source:
+                source.backup(target)
+                return True
+        except (sqlite3.Error, OSError, DatabaseLost):
+            return False  # its holder lets nobody read, or it is damaged
+
+    def reading(self) -> sqlite3.Connection:
+        """A new connection that reads the file as it is now, whatever is written later; ``DatabaseLost``."""
+        source = self.file.connect(self._directory, patience=_COPY_SECONDS)
+        try:
+            source.execute("BEGIN")
+            is_ours = source.execute("PRAGMA user_version").fetchone()[0] == self.file.format
+            if not (is_ours and _is_of_this_boot(source)):
+                raise DatabaseLost(f"{self.file.title} cannot be trusted")
+        except BaseException:
+            source.close()
+            raise
+        return source
 
     def close(self) -> None:
         """Close the connection and leave the file as it is. May be called again."""

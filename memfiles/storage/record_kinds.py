@@ -381,7 +381,10 @@ class _EntryKind:
         return record if isinstance(record, Entry) and record.run else record.stamped(origin)
 
     def is_erasure(self, record: EntryRecord) -> bool:
-        """A mark in place of what was forgotten or purged, but not of a run, or the redacted file of a user."""
+        """A mark in place of what was forgotten or purged, but not of a run, or the redacted file of a user.
+
+        Some others erase as well, and are found by what follows them: a scrub of the store.
+        """
         if isinstance(record, Entry):
             return bool(record.text.redactions)
         return (record.cleared or record.type == "tombstone") and not (record.run or record.of_run)

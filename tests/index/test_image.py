@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from memfiles.entries.decisions import of_id
 from memfiles.entries.entries import Entries
+from memfiles.index.database import PATH, IndexUnusable
 from memfiles.index.image import PART_BYTES, ImageKeeper
 from memfiles.records.entry import Entry
-from memfiles.records.marks import EntryRecord, erased
-from memfiles.storage.record_store import RecordStore, RemoteStore
+from memfiles.records.keys import id_path
+from memfiles.records.marks import erased
+from memfiles.records.record import NOBODY, Stamp
+from memfiles.storage.record_store import Records, RecordStore, RemoteStore
 from tests.index.test_store_cache import ANN, entries_at, found
 from tests.support.postgres import SCHEMA, PostgresServer, postgres_server
 from tests.support.saved import Visitor
@@ -62,6 +67,12 @@ def keep_image(entries: Entries) -> None:
     found(entries, "zebra")
     keeper.wait()
     keeper.renew()
+
+
+def let_claim(server: PostgresServer, workspace: str) -> None:
+    """Have the next image wanted at once."""
+    with server.admin() as admin:
+        admin.execute(f"UPDATE {SCHEMA}.image_state SET claimed = '-infinity' WHERE workspace = %s", (workspace,))
 
 
 def epoch(entries: Entries) -> object:
@@ -131,8 +142,7 @@ def test_a_forget_removes_it(server: PostgresServer, workspace: str, url: str) -
         before = server.pages_holding(part[1000:1040])
         entries.forget(ANN, key="secret")
         after = image(server, workspace), server.pages_holding(part[1000:1040])
-        with server.admin() as admin:
-            admin.execute(f"UPDATE {SCHEMA}.image_state SET claimed = '-infinity' WHERE workspace = %s", (workspace,))
+        let_claim(server, workspace)
         keep_image(entries)
         (part,) = image(server, workspace)
 
@@ -160,6 +170,78 @@ def test_one_that_was_made_before_an_erasure_is_not_kept(url: str) -> None:
 
         assert (False, []) == (images.keep([b"old"], format=1, erased=erased), [*images.parts(format=1)])
         assert (True, [b"new"]) == (images.keep([b"new"], format=1, erased=erased + 1), [*images.parts(format=1)])
+
+
+def test_it_is_copied_once_another_thread_has_written_what_was_erased(
+    server: PostgresServer, workspace: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows have the text until that thread commits, and nothing waits to be written meanwhile."""
+    with entries_at(url, None) as entries, entries_at(url, None) as other:
+        fill(entries)
+        other.forget(ANN, key="secret")
+        let_claim(server, workspace)
+        index, store, keeper = entries._index, entries.repository.store, keeper_of(entries)
+        view, is_writing, may_go_on = store.view, threading.Event(), threading.Event()
+
+        def wait_and_view(paths: Iterable[str]) -> Records:
+            is_writing.set()
+            may_go_on.wait()
+            return view(paths)
+
+        monkeypatch.setattr(store, "view", wait_and_view)
+        threads = [
+            threading.Thread(target=index.catch_up),
+            threading.Thread(target=keeper._keep, args=(index._at_rest,)),
+        ]
+        keeper.wait()
+        threads[0].start()
+        is_writing.wait()
+        threads[1].start()
+        threads[1].join(1.0)
+        before = image(server, workspace)
+        may_go_on.set()
+        for thread in threads:
+            thread.join()
+        (part,) = image(server, workspace)
+
+    assert ([], []) == (before, [word for word in WORDS if word.encode() in zlib.decompress(part)])
+
+
+def test_none_is_made_of_an_index_that_cannot_be_caught_up(server: PostgresServer, workspace: str, url: str) -> None:
+    """An answer comes from the records then, but what was erased is still in the rows."""
+    with entries_at(url, None) as entries, entries_at(url, None) as other:
+        fill(entries)
+        other.forget(ANN, key="secret")
+        let_claim(server, workspace)
+        index = entries._index
+        with closing(sqlite3.connect(index.directory / PATH, isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            with pytest.raises(IndexUnusable):
+                keeper_of(entries)._keep(index._at_rest)
+
+        assert [] == image(server, workspace)
+
+
+def test_a_forget_of_another_machine_that_is_followed_removes_it(
+    server: PostgresServer, workspace: str, url: str
+) -> None:
+    """Nothing but a mark at the path of the entry is written then: the tombstone was there before the image."""
+    with entries_at(url, None) as entries:
+        fill(entries)
+        images = remote(entries.repository.store).images
+        entry = entry_of(entries, "secret")
+        path = id_path(entry.id)
+        told = of_id("tombstone", entry, path, None, Stamp(AT, NOBODY))
+        entries.repository.change([path], lambda records: (None, [told]))
+        let_claim(server, workspace)
+        keeper_of(entries)._keep(entries._index._at_rest)
+        before = image(server, workspace)
+        erased = images.claim(format=1, changed=0, pause=0.0)
+        assert erased is not None
+        entries.parts.forgetter.follow()
+
+        assert (True, []) == (WORDS[0].encode() in zlib.decompress(before[0]), image(server, workspace))
+        assert not images.keep([b"old"], format=1, erased=erased)
 
 
 def test_what_belongs_to_a_run_is_not_in_it(server: PostgresServer, workspace: str, url: str) -> None:
@@ -249,18 +331,19 @@ def test_one_process_makes_it_at_a_time(url: str) -> None:
     assert [0, None, None, 0, 0] == claims
 
 
-def bury(entries: Entries, key: str) -> None:
-    """Commit the mark in place of an entry, and nothing that comes after it."""
+def entry_of(entries: Entries, key: str) -> Entry:
     ((path,),) = entries._index.ask(
         lambda rows: rows.execute("SELECT path FROM entry WHERE key = ?", (key,)).fetchall()
     )
+    entry = entries.repository.look(path).record
+    assert isinstance(entry, Entry)
+    return entry
 
-    def decide(records: Mapping[str, EntryRecord | None]) -> tuple[None, list[EntryRecord]]:
-        entry = records[path]
-        assert isinstance(entry, Entry)
-        return None, [erased(entry, AT)]
 
-    entries.repository.change([path], decide)
+def bury(entries: Entries, key: str) -> None:
+    """Commit the mark in place of an entry, and nothing that comes after it."""
+    entry = entry_of(entries, key)
+    entries.repository.change([entry.path], lambda records: (None, [erased(entry, AT)]))
 
 
 def remote(store: RecordStore) -> RemoteStore:

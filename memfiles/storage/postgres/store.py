@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 15.0
 _PAUSE_SECONDS, _PAUSE_MAX_SECONDS = 0.002, 0.05
-_KNOWN_MAX = 65_536  # signatures of about 200 bytes each
 _STRIPES = 256
 _LOCKS_MAX = 100  # above, one lock for the workspace: a server has room for some thousands
 _TOGETHER_MAX = 256 * 2**20  # a value, and so an array of bodies, is at most 1 GB
@@ -197,11 +196,16 @@ class PostgresStore:
     def scrub(self, tables: Sequence[str] = ERASED_FROM) -> None:
         """See ``RecordStore``: return once no row and no dead row holds what is in no record any more.
 
+        That no image has it is guaranteed here, as every forget, also one of another machine, a purge and a redaction
+        end here: not every commit that erases is known for one. Those that are remove the image the earlier.
         What is left is in the free space of pages until it is used again, in the write-ahead log, and in backups.
         """
         erased = "the text is in no record any more, but dead rows of the database may hold it"
         with closing(self.connections.dedicated(is_patient=True)) as connection:
             try:
+                if "image" in tables:
+                    given = {"workspace": self.location.workspace, "wait": f"{int(self._lock_timeout * 1000)}ms"}
+                    connection.execute(self._statements["erase_image"], given)
                 self._vacuum(connection, tables, erased)
             except psycopg.Error as error:
                 raise failure(error, erased) from error

@@ -64,6 +64,7 @@ STATEMENTS: dict[str, LiteralString] = {
     " AND c.at >= f.at)) RETURNING erased",
     "lock_image": "SELECT erased FROM {s}.image_state WHERE workspace = %(workspace)s FOR UPDATE",
     "drop_image": "DELETE FROM {s}.image WHERE workspace = %(workspace)s",
+    "erase_image": "SELECT set_config('lock_timeout', %(wait)s, true), {s}.erase_image(%(workspace)s, '{{}}')",
     "put_image": "INSERT INTO {s}.image (workspace, part, id, format, data)"
     " VALUES (%(workspace)s, %(part)s, %(id)s, %(format)s, %(data)b)",
     "get_image": "SELECT id, data FROM {s}.image WHERE workspace = %(workspace)s AND part = %(part)s"
