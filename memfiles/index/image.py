@@ -41,7 +41,7 @@ PAUSE_SECONDS = 600.0
 """How often a process asks whether an image is wanted, and how often one is made."""
 
 AtRest = Callable[[Callable[[], sqlite3.Connection]], sqlite3.Connection]
-_FILE = "image.sqlite"
+_FILES = "image-"
 _AT_ONCE = 4  # parts in memory
 _EMPTIED = ("meta", "folder", "intent")  # what is known of the process and of its files
 _OF_RUNS = "SELECT path FROM part JOIN entry ON entry.part = part.id WHERE run <> ''"
@@ -52,7 +52,10 @@ _log = logging.getLogger("memfiles")
 
 
 class ImageKeeper:
-    """Has an image of this process's index kept in the store, if one is wanted; in a thread, as nobody waits for it."""
+    """Has an image of this process's index kept in the store, if one is wanted.
+
+    That is done in a thread. Nobody waits for it, but ``close`` does once it was begun: others leave it to this one.
+    """
 
     def __init__(self, images: IndexImages, database: DerivedDatabase, folder: Path, *, descriptor: int) -> None:
         """``folder`` is that of the index, with its ``descriptor``."""
@@ -60,44 +63,64 @@ class ImageKeeper:
         self._folder, self._descriptor = folder, descriptor
         self._must_fetch, self.least = True, LEAST_ENTRIES
         self.renew()
+        with suppress(OSError):
+            for name in atomic.names(descriptor):
+                if name.startswith(_FILES):  # of a process that was killed: the folder is this one's now
+                    self._remove(name)
 
     def renew(self) -> None:
         """In a forked child: the thread is the parent's."""
-        self._next = 0.0
+        self._asking = threading.Lock()
+        self._next, self._is_closed = 0.0, False
         self._thread: threading.Thread | None = None
 
     def fetch(self) -> None:
         """Put the image in the place of an index that is not there, once; without one, or with a bad one, nothing."""
         if not self._must_fetch:
             return
-        self._remove()
-        if (self._folder / PATH).exists():
-            return
-        self._must_fetch = False
         try:
-            if not _unpack(self._images.parts(format=FORMAT), self._folder / _FILE):
+            if (self._folder / PATH).exists():
                 return
-            _check(self._folder / _FILE)
-            atomic.make_folder(self._descriptor, os.path.dirname(PATH))
-            atomic.move(self._descriptor, _FILE, to=PATH)
-        except (MemfilesError, sqlite3.Error, OSError, ValueError, zlib.error) as error:
-            self._remove()
+            self._must_fetch = False
+            self._fetch(_file("fetched"))
+        except (MemfilesError, sqlite3.Error, OSError, ValueError, zlib.error, RuntimeError) as error:
+            self._must_fetch = False
             _log.info("the index is built, as its image in the store cannot be used: %s", error)
+
+    def _fetch(self, name: str) -> None:
+        path = self._folder / name
+        try:
+            if _unpack(self._images.parts(format=FORMAT), path):
+                _check(path)
+                self._database.start_over()  # a log of an earlier file there would be replayed over this one
+                atomic.make_folder(self._descriptor, os.path.dirname(PATH))
+                atomic.move(self._descriptor, name, to=PATH)
+        finally:
+            self._remove(name)
 
     def begin(self, at_rest: AtRest) -> None:
         """See now and then whether an image is wanted.
 
         ``at_rest`` does something while the index has every commit up to then and nobody writes it, or raises an error.
         """
-        if time.monotonic() < self._next or (self._thread is not None and self._thread.is_alive()):
-            return
-        self._next = time.monotonic() + PAUSE_SECONDS
-        self._thread = threading.Thread(target=self._run, args=(at_rest,), name="memfiles-image", daemon=True)
-        self._thread.start()
+        with self._asking:
+            if time.monotonic() < self._next or (self._thread is not None and self._thread.is_alive()):
+                return
+            self._next = time.monotonic() + PAUSE_SECONDS
+            thread = threading.Thread(target=self._run, args=(at_rest,), name="memfiles-image", daemon=True)
+            with suppress(RuntimeError):  # there are too many threads, or the interpreter ends
+                thread.start()
+                self._thread = thread
+
+    def close(self) -> None:
+        """Begin no other image, and wait for one that this process took the turn to make."""
+        self._is_closed = True
+        self.wait()
 
     def wait(self) -> None:
         """Wait until an image that was begun is kept."""
-        thread, self._next = self._thread, float("inf")
+        with self._asking:
+            thread, self._next = self._thread, float("inf")
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -107,13 +130,13 @@ class ImageKeeper:
         except (MemfilesError, sqlite3.Error, OSError) as error:
             _log.info("no image of the index was kept in the store: %s", error)
         finally:
-            with suppress(OSError):
-                self._remove()
+            self._remove(_file("made"))
 
-    def _remove(self) -> None:
-        """Remove what is left of an image that was being made or checked."""
+    def _remove(self, name: str) -> None:
+        """Remove what is left of an image that was being made or checked, if possible."""
         for suffix in ("", "-journal", "-wal", "-shm"):
-            atomic.remove(self._descriptor, _FILE + suffix)
+            with suppress(OSError):
+                atomic.remove(self._descriptor, name + suffix)
 
     def _keep(self, at_rest: AtRest) -> None:
         """1. ask what was erased up to now; 2. take that in; 3. copy; 4. keep it, unless more was erased meanwhile.
@@ -123,14 +146,14 @@ class ImageKeeper:
         """
         with closing(_read_only(self._folder / PATH)) as source:
             entries = int(source.execute(_ENTRIES).fetchone()[0])
-        if entries < self.least:
+        if entries < self.least or self._is_closed:
             return
         erased = self._images.claim(format=FORMAT, changed=entries // 10, pause=PAUSE_SECONDS)
         if erased is None:
             return
         with closing(at_rest(self._database.reading)) as source:
-            atomic.create(self._descriptor, _FILE, b"", flush=False)
-            path = self._folder / _FILE
+            atomic.create(self._descriptor, name := _file("made"), b"", flush=False)
+            path = self._folder / name
             with closing(sqlite3.connect(path, isolation_level=None)) as copy:
                 source.backup(copy)
         with closing(sqlite3.connect(path, isolation_level=None)) as copy:
@@ -138,6 +161,11 @@ class ImageKeeper:
         if path.stat().st_size <= PART_BYTES * PARTS_MAX:
             packed = list(_packed(path))  # whoever erases something waits for what comes now
             self._images.keep(packed, format=FORMAT, erased=erased)
+
+
+def _file(what: str) -> str:
+    """The name of a file of this process alone, as a forked child shares the folder."""
+    return f"{_FILES}{os.getpid()}-{what}.sqlite"
 
 
 def _clean(copy: sqlite3.Connection) -> None:

@@ -204,7 +204,7 @@ class Index:
         Nothing stays in a cache that was forgotten elsewhere meanwhile, unless the store cannot be asked.
         """
         if self._keeper is not None:
-            self._keeper.wait()
+            self._keeper.close()
         self._writer.wait()
         if self._records.is_kept and self._maintenance.is_open:
             with suppress(MemfilesError):

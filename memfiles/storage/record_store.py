@@ -202,8 +202,8 @@ class IndexImages(Protocol):
     def claim(self, *, format: int, changed: int, pause: float) -> int | None:
         """Take the turn to make one, for ``pause`` seconds; None if another process has it, or none is wanted.
 
-        It is wanted if there is none of this format, or more than ``changed`` records were changed since. Returns how
-        often something was erased up to now.
+        It is wanted if there is none of this format, or more than ``changed`` records were changed since, or any, once
+        the store cannot tell for long how many. Returns how often something was erased up to now.
         """
 
     def keep(self, parts: Iterable[bytes], *, format: int, erased: int) -> bool:

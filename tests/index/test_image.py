@@ -14,7 +14,7 @@ import pytest
 from memfiles.entries.decisions import of_id
 from memfiles.entries.entries import Entries
 from memfiles.index.database import PATH, IndexUnusable
-from memfiles.index.image import PART_BYTES, ImageKeeper
+from memfiles.index.image import PART_BYTES, ImageKeeper, _file
 from memfiles.records.entry import Entry
 from memfiles.records.keys import id_path
 from memfiles.records.marks import erased
@@ -242,6 +242,111 @@ def test_a_forget_of_another_machine_that_is_followed_removes_it(
 
         assert (True, []) == (WORDS[0].encode() in zlib.decompress(before[0]), image(server, workspace))
         assert not images.keep([b"old"], format=1, erased=erased)
+
+
+def test_a_file_that_cannot_be_removed_or_written_costs_time_only(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing of it comes into a search, nor that no thread can be started."""
+    caplog.set_level("INFO", logger="memfiles")
+    with entries_at(url, None) as entries:
+        fill(entries)
+        with entries_at(url, tmp_path) as fresh:
+            (fresh._index.directory / _file("fetched") / "full").mkdir(parents=True)
+            answers = found(fresh, "quagmire"), epoch(entries) == epoch(fresh)
+            keeper = keeper_of(fresh)
+            keeper.wait()
+            keeper.renew()
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", no_thread)
+                keeper.begin(fresh._index._at_rest)
+            keeper.wait()
+
+    assert (["secret"], False) == answers
+    assert "the index is built, as its image in the store cannot be used" in caplog.text
+
+
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_what_a_killed_process_left_of_one_is_removed(url: str, tmp_path: Path) -> None:
+    """It may have what was forgotten since; something that cannot be removed is no obstacle."""
+    with entries_at(url, tmp_path) as entries:
+        folder = entries._index.directory
+    for name in ("image-1-made.sqlite", "image-1-made.sqlite-journal", "image-2-fetched.sqlite"):
+        (folder / name).write_text("left")
+    (folder / "image-0" / "full").mkdir(parents=True)
+    with entries_at(url, tmp_path) as entries:
+        left = [path.name for path in entries._index.directory.iterdir() if path.name.startswith("image")]
+
+    assert (folder, ["image-0"]) == (entries._index.directory, left)
+
+
+def test_one_that_is_made_is_not_disturbed_by_one_that_is_fetched(
+    server: PostgresServer, workspace: str, url: str
+) -> None:
+    """Another thread that finds the index lost fetches an image, and removes what it wrote itself."""
+    with entries_at(url, None) as entries:
+        fill(entries)
+        keeper, made = keeper_of(entries), entries._index.directory / _file("made")
+        keeper.wait()
+        keeper._must_fetch = True  # as in a process that found an index there
+        made.write_text("half")
+        entries._index._maintenance.start_over()
+        found(entries, "zebra")
+
+        assert (False, "half") == (keeper._must_fetch, made.read_text())
+
+
+def test_a_log_of_an_earlier_file_is_not_replayed_over_it(url: str, tmp_path: Path) -> None:
+    """A kill may have left one at the place of the index, and SQLite would take its pages for newer ones."""
+    with entries_at(url, None) as entries:
+        fill(entries)
+        with entries_at(url, tmp_path / "cache") as fresh:
+            place = fresh._index.directory / PATH
+            place.parent.mkdir(exist_ok=True)
+            with closing(sqlite3.connect(tmp_path / "other", isolation_level=None)) as other:
+                other.executescript("PRAGMA journal_mode = WAL; CREATE TABLE other (x); INSERT INTO other VALUES (1)")
+                place.with_name(f"{place.name}-wal").write_bytes((tmp_path / "other-wal").read_bytes())
+            answers = found(fresh, "quagmire"), epoch(entries) == epoch(fresh)
+
+    assert (["secret"], True) == answers
+
+
+def test_a_process_that_closes_makes_none_that_it_has_not_begun(
+    server: PostgresServer, workspace: str, url: str
+) -> None:
+    """A short command does not wait for the copy; the next process takes the turn."""
+    with entries_at(url, None) as entries:
+        entries.save(ANN, "tea", "green")
+        keeper = keeper_of(entries)
+        keeper.close()
+        keeper.least = 1
+        keeper._keep(entries._index._at_rest)
+        claimed = remote(entries.repository.store).images.claim(format=1, changed=0, pause=600.0)
+
+    assert (0, []) == (claimed, image(server, workspace))
+
+
+def test_an_old_one_is_made_again_after_any_change(server: PostgresServer, workspace: str, url: str) -> None:
+    """The notes of commits go back a day, so later nobody can tell whether a tenth was changed since."""
+    with entries_at(url, None) as entries:
+        images = remote(entries.repository.store).images
+        images.claim(format=1, changed=1000, pause=0.0)
+        images.keep([b"1"], format=1, erased=0)
+        claims = []
+        for hours, change in ((13, None), (11, "black"), (13, "black"), (11, None)):
+            if change is not None:
+                entries.save(ANN, "tea", f"{change} {hours}")
+            with server.admin() as admin:
+                admin.execute(
+                    f"UPDATE {SCHEMA}.image SET at = now() - make_interval(hours => %s) WHERE workspace = %s",
+                    (hours, workspace),
+                )
+            claims.append(images.claim(format=1, changed=1000, pause=0.0))
+
+    assert [None, None, 0, None] == claims
 
 
 def test_what_belongs_to_a_run_is_not_in_it(server: PostgresServer, workspace: str, url: str) -> None:

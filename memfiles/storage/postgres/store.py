@@ -243,7 +243,7 @@ class PostgresStore:
         self._news = News(self.connections)
         self._rows = self.rows = Rows(self.connections, self._statements)
         self.kept = KeptRows(self._rows)
-        self.images = ImageRows(self.connections, self._statements)
+        self.images = ImageRows(self.connections, self._statements, old=KEPT_SECONDS / 2)
         self._counting = threading.Lock()
 
     def _admitted(self, *, is_looking: bool) -> str:

@@ -59,9 +59,10 @@ STATEMENTS: dict[str, LiteralString] = {
     "claim_image": "INSERT INTO {s}.image_state AS i (workspace, claimed) VALUES (%(workspace)s, clock_timestamp())"
     " ON CONFLICT (workspace) DO UPDATE SET claimed = clock_timestamp()"
     " WHERE i.claimed < clock_timestamp() - make_interval(secs => %(pause)s) AND NOT EXISTS (SELECT FROM {s}.image f"
-    " WHERE f.workspace = %(workspace)s AND f.part = 0 AND f.format = %(format)s AND %(changed)s >= ("
-    " SELECT coalesce(sum(cardinality(c.paths)), 0) FROM {s}.commits c WHERE c.workspace = %(workspace)s"
-    " AND c.at >= f.at)) RETURNING erased",
+    " WHERE f.workspace = %(workspace)s AND f.part = 0 AND f.format = %(format)s"
+    " AND CASE WHEN f.at < clock_timestamp() - make_interval(secs => %(old)s) THEN 0 ELSE %(changed)s END >= ("
+    " SELECT coalesce(sum(greatest(cardinality(c.paths), 1)), 0) FROM {s}.commits c"  # one stands for those removed
+    " WHERE c.workspace = %(workspace)s AND c.at >= f.at)) RETURNING erased",
     "lock_image": "SELECT erased FROM {s}.image_state WHERE workspace = %(workspace)s FOR UPDATE",
     "drop_image": "DELETE FROM {s}.image WHERE workspace = %(workspace)s",
     "erase_image": "SELECT set_config('lock_timeout', %(wait)s, true), {s}.erase_image(%(workspace)s, '{{}}')",
@@ -77,13 +78,14 @@ STATEMENTS: dict[str, LiteralString] = {
 class ImageRows:
     """The image of the search index of a workspace; see ``IndexImages``. The last part has no bytes."""
 
-    def __init__(self, connections: Connections, statements: Mapping[str, bytes]) -> None:
-        self._connections, self._statements = connections, statements
+    def __init__(self, connections: Connections, statements: Mapping[str, bytes], *, old: float) -> None:
+        """``old`` is for how many seconds the notes of commits surely tell how many there were."""
+        self._connections, self._statements, self._old = connections, statements, old
         self._workspace = {"workspace": connections.location.workspace}
 
     def claim(self, *, format: int, changed: int, pause: float) -> int | None:
         """See ``IndexImages``."""
-        given = {**self._workspace, "format": format, "changed": changed, "pause": pause}
+        given = {**self._workspace, "format": format, "changed": changed, "pause": pause, "old": self._old}
         found = self._connections.ask(self._statements["claim_image"], given, what=_NO_IMAGE)
         return int(found[0][0]) if found else None
 
