@@ -23,7 +23,7 @@ ENOUGH = 50  # candidates from each partition, whatever the limit, if only the t
 MOST, EACH = 200, 30  # candidates from each partition, and for each word of a question, if more match
 MAX_PAGE = 20_000  # rows
 MOST_BYTES, COUNTED_BYTES = 4 * 2**20, 120  # of the words that are counted, and of each besides its letters; measured
-PART_BYTES = 600  # of a partition besides its words
+PARTITION_BYTES = 600  # of a partition besides its words
 MOST_ADDED = 64  # texts of which the words are counted one by one
 RARE = 3  # entries; a word of a question that more of them hold finds enough by itself
 MOST_RARE = 3  # words of a question, the rarest, which lend to words near in meaning
@@ -57,7 +57,7 @@ class WordCounts:
         if since != texts.state and not _counted(connection, texts, since, counts):
             counts = {}
         if texts.part not in self._known:
-            self._bytes += PART_BYTES
+            self._bytes += PARTITION_BYTES
         self._known[texts.part] = texts.state, counts
         missing = [stem for stem in stems if stem not in counts]
         if missing:
