@@ -34,7 +34,7 @@ from memfiles.storage.locks import forks_so_far, lock_descriptor
 FOLDER = ".journal"
 SUFFIX = ".journal"
 CAPACITY = 4 * 1024 * 1024
-BEGINNING = 64 * 1024  # doubled whenever it is full: all of it is written to the disk, also for a few changes
+BEGINNING = 64 * 1024  # and the least that it grows by: all of it is written to the disk, also for a few changes
 SMALLEST = 16 * 1024  # on a disk that is nearly full
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 BASES_BYTES = CAPACITY  # of versions kept in memory, for deltas of the next ones
@@ -53,15 +53,19 @@ class FramePosition(Struct, frozen=True):
 class JournalFile:
     """One locked, preallocated file, written in whole blocks. One thread at a time may use it."""
 
-    def __init__(self, name: str, descriptor: int, *, capacity: int, flush: bool) -> None:
-        """Take over a file that holds nothing but a header and zeros."""
+    def __init__(self, name: str, descriptor: int, *, capacity: int, unflushed_in: int | None) -> None:
+        """Take over a file that holds nothing but a header and zeros; its name is flushed after its first frame.
+
+        ``unflushed_in`` is the directory's descriptor, or None to leave out every flush.
+        """
         self.name = name
         self.capacity = capacity
         self.tail = HEADER_BYTES  # the end of the last frame
         self.high_water = HEADER_BYTES  # beyond it the file is still zeros
         self._descriptor = descriptor
-        self._flush = flush
-        self._blocks = BlockWriter(descriptor, directly=flush)
+        self._flush = unflushed_in is not None
+        self._unflushed_in = unflushed_in
+        self._blocks = BlockWriter(descriptor, directly=self._flush)
         self.block_bytes = self._blocks.smallest(at=HEADER_BYTES)
 
     @classmethod
@@ -88,11 +92,8 @@ class JournalFile:
                 if lock_descriptor(descriptor) and os.fstat(descriptor).st_nlink:
                     if os.pwrite(descriptor, journal_header().ljust(capacity, b"\0"), 0) < capacity:
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                    if flush:
-                        sync_folder(directory, FOLDER)
-                        sync_folder(directory)
                     if forks is not None and forks == forks_so_far():
-                        return cls(name, descriptor, capacity=capacity, flush=flush)
+                        return cls(name, descriptor, capacity=capacity, unflushed_in=directory if flush else None)
                     os.unlink(f"{FOLDER}/{name}", dir_fd=directory)
             except BaseException:
                 os.close(descriptor)
@@ -113,6 +114,10 @@ class JournalFile:
         self.tail, self.high_water = end, max(self.high_water, end)
         try:
             self.write(parts, start)
+            if (directory := self._unflushed_in) is not None:  # after the file, whose flush often does this as well
+                sync_folder(directory, FOLDER)
+                sync_folder(directory)
+                self._unflushed_in = None
         except BaseException:
             self.tail = start
             with suppress(OSError):
@@ -121,16 +126,16 @@ class JournalFile:
         return positions
 
     def grow(self, needed: int) -> bool:
-        """Double the capacity until ``needed`` bytes follow the last frame; False if there is no such room.
+        """Grow, by at least a fourth, until ``needed`` bytes follow the last frame; False if there is no such room.
 
         That is, beyond ``CAPACITY``, or if the disk is or was nearly full. False as well once a frame goes beyond the
         capacity: zeros written there would destroy the frame.
         """
-        capacity = self.capacity
-        while capacity < self.tail + needed:
-            capacity *= 2
-        if capacity > CAPACITY or self.capacity < BEGINNING or self.high_water > self.capacity:
+        end = self.tail + needed
+        if end > CAPACITY or self.capacity < BEGINNING or self.high_water > self.capacity:
             return False
+        step = max(BEGINNING, self.capacity // 4 // BEGINNING * BEGINNING)
+        capacity = min(CAPACITY, self.capacity + -(-(end - self.capacity) // step) * step)
         added, disk = capacity - self.capacity, os.fstatvfs(self._descriptor)
         if disk.f_bavail * disk.f_frsize < 2 * added:  # at least half of the room is left to others
             return False
