@@ -209,7 +209,7 @@ def relocated(
 
 def delete(before: EntryRecord | None, stamp: Stamp, *, key: str) -> Decided:
     """Hide an entry, which must be there; its content is kept until it is forgotten or purged."""
-    if isinstance(before, Entry) and before.retired is not None and (done := _called_before(before, stamp)) is not None:
+    if isinstance(before, Entry) and before.retired is not None and (done := called_before(before, stamp)) is not None:
         return Decided(before, done)
     entry = present(before, key=key, now=stamp.at)
     check_revision(entry, stamp, key=key)
@@ -229,11 +229,13 @@ def amend(after: Entry, stamp: Stamp, *, op: EntryOperation) -> Entry:
 
 
 def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expiry) -> Decided:
-    """Bring back a deleted or evicted entry as it was; an expired one is renewed."""
+    """Bring back a deleted or evicted entry as it was; an expired one is renewed; ``EntryNotFound``."""
     if not isinstance(before, Entry):
         raise not_there(key)
     if is_live(before, stamp.at):
-        return Decided(before)
+        if (done := called_before(before, stamp)) is None:
+            raise not_hidden(key)
+        return Decided(before, done)
     stamp = _after_expiry(before, stamp)
     expires_at = expiry(before.category, stamp.at, None) if before.is_expired(stamp.at) else before.expires_at
     return Decided(amend(before.amended(retired=None, expires_at=expires_at), stamp, op="restore"))
@@ -269,12 +271,9 @@ def not_there(key: str, *, seen_at: str | None = None) -> EntryNotFound:
     return EntryNotFound(f"there is no entry {ascii(key[:80])} at this session's level: {remedy}")
 
 
-def was_erased(key: str, at: str) -> EntryNotFound:
-    """The error for content that is gone for good."""
-    return EntryNotFound(
-        f"{ascii(key[:80])} had expired or was deleted, and its content was erased on {at[:10]}, as it was kept long "
-        f"enough: it cannot be restored. Save it again"
-    )
+def not_hidden(key: str) -> EntryNotFound:
+    """The error for an entry that is to be restored, but was neither deleted nor evicted, and has not expired."""
+    return EntryNotFound(f"{ascii(key[:80])} is not deleted: there is nothing to restore")
 
 
 def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
@@ -411,7 +410,7 @@ def _updated_before(entry: Entry, draft: Draft, stamp: Stamp) -> int | None:
     return None if is_other and made[-1] == history[-1] else made[-1].revision
 
 
-def _called_before(entry: Entry, stamp: Stamp) -> int | None:
+def called_before(entry: Entry, stamp: Stamp) -> int | None:
     """The revision that a call with this id made, whatever it was."""
     if stamp.by.call is None:
         return None

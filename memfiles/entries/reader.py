@@ -381,16 +381,16 @@ def row_at(repository: EntryRepository, path: str, among: Records | None = None)
     return row_of(seen.record, None if seen.by_hand else seen.signature)
 
 
-def not_hidden(key: str) -> EntryNotFound:
-    """The error for an entry that is to be restored, but was neither deleted nor evicted, and has not expired."""
-    return EntryNotFound(f"{ascii(key[:80])} is not deleted: there is nothing to restore")
-
-
 def erased_among(db: EntryDatabase, places: Iterable[Partition], key: str) -> EntryNotFound | None:
     """The error for a key whose content in one of these places was erased for its age; None if there is none."""
     found = [db.repository.look(place.path(key)).record for place in places]
     erased = [at for each in found if each is not None and not each.run and (at := db.erased_at(each))]
-    return decisions.was_erased(key, max(erased)) if erased else None
+    if not erased:
+        return None
+    return EntryNotFound(
+        f"{ascii(key[:80])} had expired or was deleted, and its content was erased on {max(erased)[:10]}, as it was "
+        f"kept long enough: it cannot be restored. Save it again"
+    )
 
 
 def entry_at(repository: EntryRepository, path: str, among: Records | None = None) -> Entry | None:

@@ -40,7 +40,7 @@ from memfiles.entries.decisions import Decided, Past, RecordsByPath, WorkingCopy
 from memfiles.entries.drafts import Checked, Deleted, Draft, Revealed, Saved, draft_of_entry
 from memfiles.entries.eviction import EvictionPolicy, Excess, Remedy
 from memfiles.entries.moves import SaveTarget, move_shadows, remembered
-from memfiles.entries.reader import EntryDatabase, entry_at, erased_among, not_hidden
+from memfiles.entries.reader import EntryDatabase, entry_at, erased_among
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.records import file_changes
 from memfiles.records.entry import Entry, Provenance, Scope
@@ -204,37 +204,35 @@ class EntryWriter:
         stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
         path = self._present(caller, check_key(key), now=stamp.at, call_id=stamp.by.call)
         outcome = self._write_one(caller, path, lambda before: decisions.delete(before, stamp, key=key), stamp=stamp)
-        return self._deleted(caller, outcome.decisions[0].entry)
+        return self._deleted(caller, [outcome.decisions[0].entry])[0]
 
     def delete_many(self, caller: Caller, keys: Iterable[str]) -> list[Deleted]:
         """Hide the entries of these keys at the caller's level in one commit; returns those that were there, by key."""
-        stamp, own = Stamp(self._db.now(), caller.actor(None)), own_level(caller)
-        paths = [self._deletable(own, key, now=stamp.at) for key in {check_key(key) for key in listed(keys, "keys")}]
+        stamp, own, rules = Stamp(self._db.now(), caller.actor(None)), own_level(caller), self._db.rules
+        paths = self._deletable(own, sorted({check_key(key) for key in listed(keys, "keys")}), now=stamp.at)
 
         def decide(records: RecordsByPath) -> tuple[list[Entry], list[Entry]]:
-            found = [record for record in records.values() if is_live(record, stamp.at)]
-            live = [entry for entry in found if is_writable(own, entry, rules=self._db.rules)]
+            live = [it for it in records.values() if is_live(it, stamp.at) and is_writable(own, it, rules=rules)]
             hidden = [decisions.delete(entry, stamp, key=entry.key).entry for entry in live]
             return hidden, hidden
 
-        seen = [path for found in paths for path in found]
-        hidden = self._db.change(seen, decide, caller=caller) if seen else []
-        return sorted((self._deleted(caller, entry) for entry in hidden), key=lambda each: each.key)
+        hidden = self._db.change(paths, decide, caller=caller) if paths else []
+        return sorted(self._deleted(caller, hidden), key=lambda each: each.key)
 
     def restore(self, caller: Caller, key: str, *, call_id: str | None = None) -> Saved:
         """Bring back the entry of that key that was deleted, evicted or expired last at the caller's level."""
         stamp, own = Stamp(self._db.now(), caller.actor(call_id)), own_level(caller)
         found = self._db.entries(each.path(check_key(key)) for each in own.values())
         retired = [each for each in found if not each.is_live(stamp.at) and self._db.erased_at(each) is None]
+        retired = retired or [each for each in found if decisions.called_before(each, stamp) is not None]
         if not retired:
-            absent = not_hidden(key) if found else self._db.not_there(caller, key)
+            absent = decisions.not_hidden(key) if found else self._db.not_there(caller, key)
             raise erased_among(self._db, own.values(), key) or absent
         retired = [each for each in retired if is_writable(own, each, rules=self._db.rules)] or retired
         last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
         check_writable(own, last, rules=self._db.rules)
         decide = partial(decisions.restore, stamp=stamp, key=key, expiry=self._db.rules.expiry)
-        outcome = self._write_one(caller, last.path, decide, stamp=stamp)
-        return _receipts(outcome, [Checked(Draft(key))])[0]
+        return _receipts(self._write_one(caller, last.path, decide, stamp=stamp), [Checked(Draft(key))])[0]
 
     def _move(
         self,
@@ -359,13 +357,14 @@ class EntryWriter:
             return "agent" if self._is_seen(own["agent"].path(key), now) else "workspace"
         return home
 
-    def _deletable(self, own: Scopes, key: str, *, now: str) -> list[str]:
-        """The paths of the caller's entries of that key that it may change; ``ReadOnly`` if there are only others."""
-        found = [entry for entry in self._db.entries(each.path(key) for each in own.values()) if entry.is_live(now)]
-        paths = [entry.path for entry in found if is_writable(own, entry, rules=self._db.rules)]
-        if found and not paths:
-            check_writable(own, found[0], rules=self._db.rules)
-        return paths
+    def _deletable(self, own: Scopes, keys: Sequence[str], *, now: str) -> list[str]:
+        """The paths of the caller's entries of these keys; ``ReadOnly`` if it may change none of those of a key."""
+        asked = self._db.entries(each.path(key) for key in keys for each in own.values())
+        found = [(it, is_writable(own, it, rules=self._db.rules)) for it in asked if it.is_live(now)]
+        allowed = {entry.key for entry, may in found if may}
+        for entry in (entry for entry, _ in found if entry.key not in allowed):
+            check_writable(own, entry, rules=self._db.rules)
+        return [entry.path for entry, may in found if may]
 
     def _is_seen(self, path: str, now: str) -> bool:
         return is_live(self._db.repository.look(path).record, now)
@@ -383,11 +382,12 @@ class EntryWriter:
                 return path
         raise self._db.not_there(caller, key)
 
-    def _deleted(self, caller: Caller, entry: Entry) -> Deleted:
-        """The receipt of a delete, with the entry that was shadowed."""
-        seen = self._db.visible(view_of(caller, self._db.rules.levels), entry.key)
-        revealed = Revealed(seen.level, seen.id) if seen is not None else None
-        return Deleted(entry.key, entry.level, entry.revision, entry.id, revealed)
+    def _deleted(self, caller: Caller, entries: Sequence[Entry]) -> list[Deleted]:
+        """The receipts of a delete, each with the entry that was shadowed: all are asked for at once."""
+        view = view_of(caller, self._db.rules.levels)
+        found = self._db.entries(place.path(entry.key) for entry in entries for place in reversed(view))
+        seen = {it.key: Revealed(it.level, it.id) for it in found if self._db.is_live(it)}  # the nearest comes last
+        return [Deleted(it.key, it.level, it.revision, it.id, seen.get(it.key)) for it in entries]
 
     def _provenance(self, caller: Caller, stamp: Stamp, draft: Draft) -> Provenance:
         origin, by = caller.provenance, stamp.by

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from types import FrameType
 
 import pytest
@@ -184,6 +185,38 @@ def test_what_is_meant_is_hidden_and_can_be_restored(entries: Entries) -> None:
     assert ["b"] == keys_of(entries, Visitor())
     entries.restore(Visitor(), "a")
     assert ["a", "b"] == keys_of(entries, Visitor())
+
+
+def test_one_of_those_who_restore_it_at_the_same_time_does(entries: Entries) -> None:
+    """The others are told that there is nothing to restore, as they would be a moment later."""
+    entries.save(Visitor(), "plan", "text")
+    start, told = Barrier(4), Counter[int]()
+
+    def restore(_: int) -> bool:
+        start.wait()
+        try:
+            entries.restore(Visitor(), "plan")
+        except EntryNotFound:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(50):
+            entries.delete(Visitor(), "plan")
+            told[sum(threads.map(restore, range(4)))] += 1
+    assert {1: 50} == told
+
+
+def test_a_restore_that_is_repeated_changes_nothing(entries: Entries) -> None:
+    """The same call gets the same answer, another one is told that nothing is hidden."""
+    entries.save(Visitor(), "plan", "text")
+    entries.delete(Visitor(), "plan")
+    first = entries.restore(Visitor(), "plan", call_id="c1")
+    again = entries.restore(Visitor(), "plan", call_id="c1")
+
+    assert (3, False, 3, True) == (first.revision, first.replayed, again.revision, again.replayed)
+    with pytest.raises(EntryNotFound, match="not deleted"):
+        entries.restore(Visitor(), "plan", call_id="c2")
 
 
 def test_nothing_is_deleted_below_the_session(entries: Entries) -> None:

@@ -4,7 +4,8 @@ A script gives each process a list of calls on the same few files and entries. T
 and say of each what became of it. ``violations`` compares that with what is there at the end, and with what each was
 shown on the way.
 
-In every fourth script, the processes work for one user most of the time, whom one of them may forget.
+In every fourth script, the processes work for one user most of the time, whom one of them may forget. In another
+fourth, all calls are on one entry.
 
 What must hold: an acknowledged line is in its file once, unless it was redacted; one whose outcome is unknown is there
 once or not at all, and one that was refused is not; a redacted or forgotten text is nowhere; an entry has the content
@@ -41,6 +42,7 @@ WEIGHTS = {
     "search": 4, "append_many": 1,
 }  # fmt: skip
 USER_WEIGHTS = {"save_mine": 12, "forget_user": 1, "search": 1, "append": 1}
+ENTRY_WEIGHTS = {"save": 4, "update": 2, "delete": 4, "restore": 6, "forget": 1, "search": 4}
 ERASING = ("redact", "forget", "forget_user")
 ENTRY_VERBS = ("save", "update", "delete", "restore", "forget")
 CERTAIN = ("refused edit_no_match", "refused entry_not_found", "refused invalid_argument")
@@ -85,14 +87,15 @@ def script(seed: int, *, calls: int = 8, erases: bool = True) -> list[list[Call]
     """The calls of each process; texts are found nowhere else. Without ``erases`` none waits for open transactions."""
     chance = random.Random(f"shared {seed}")
     names = [[f"s{seed}p{process}c{number}" for number in range(calls)] for process in range(PROCESSES)]
-    weights = USER_WEIGHTS if seed % 4 == 1 else WEIGHTS
+    weights = {1: USER_WEIGHTS, 3: ENTRY_WEIGHTS}.get(seed % 4, WEIGHTS)
     weights = {verb: weight for verb, weight in weights.items() if erases or verb not in ERASING}
-    return [[_call(chance, name, weights) for name in own] for own in names]
+    keys = KEYS[:1] if seed % 4 == 3 else KEYS
+    return [[_call(chance, name, weights, keys) for name in own] for own in names]
 
 
-def _call(chance: random.Random, name: str, weights: Mapping[str, int]) -> Call:
+def _call(chance: random.Random, name: str, weights: Mapping[str, int], keys: Sequence[str]) -> Call:
     (verb,) = chance.choices([*weights], [*weights.values()])
-    return {"verb": verb, "file": chance.choice(FILES), "key": chance.choice(KEYS), "text": f"w{name}w", "id": name}
+    return {"verb": verb, "file": chance.choice(FILES), "key": chance.choice(keys), "text": f"w{name}w", "id": name}
 
 
 class UserSession:
@@ -222,6 +225,18 @@ def violations(processes: Sequence[Sequence[Done]], end: Ending) -> list[str]:
             found += _replayed(file, every, end.files[file])
         found += [f"no order of the calls explains what {key} was" for key in KEYS if not _is_in_order(key, every, end)]
     return found
+
+
+def explained(seed: int, found: Sequence[str], processes: Sequence[Sequence[Done]], end: Ending) -> str:
+    """What went wrong in a script, with every call in the order of their begin, and what is there at the end."""
+    numbered = [(done, number) for number, process in enumerate(processes) for done in process]
+    first = min(done.begun for done, _ in numbered)
+    lines = [f"seed {seed}:", *found, "ms from, to, process, call, outcome, revision, shown:"]
+    for done, number in sorted(numbered, key=lambda each: each[0].begun):
+        call, times = done.call, [round((at - first) * 1000, 1) for at in (done.begun, done.ended)]
+        at = call["file"] if call["verb"] in CHANGING else call["key"]
+        lines.append(f"{times} {number} {call['verb']} {at} {call['id']}: {done.outcome} {done.revision} {done.shown}")
+    return "\n".join([*lines, f"{end.files}", f"{end.entries}", end.kept])
 
 
 def _replayed(file: str, every: Sequence[Done], content: str) -> Iterator[str]:

@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import memfiles
-from tests.model.shared import FILES, KEYS, PROCESSES, WORKFLOW, Done, Ending, script, violations
+from tests.model.shared import FILES, KEYS, PROCESSES, WORKFLOW, Done, Ending, explained, script, violations
 from tests.support import ROOT
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.proxy import Cut, CuttingProxy
@@ -53,13 +52,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with ExitStack() as stack:
         workers = [_worker(stack, tmp_path_factory.mktemp("worker")) for _ in range(PROCESSES)]
 
-        def running(url: str, seed: int, *, erases: bool = True) -> list[list[Done]]:
+        def running(
+            url: str, seed: int, *, erases: bool = True, meanwhile: Callable[[], None] = lambda: None
+        ) -> list[list[Done]]:
             for worker, calls in zip(workers, script(seed, erases=erases), strict=True):
                 _say(worker, json.dumps([url, calls]))
             for worker in workers:
                 assert "ready\n" == _heard(worker)
             for worker in workers:
                 _say(worker, "go")
+            meanwhile()
             return [[Done(*done) for done in json.loads(_heard(worker))] for worker in workers]
 
         yield running
@@ -107,8 +109,8 @@ def test_four_processes_on_one_database(server: PostgresServer, running: Running
             done = running(url, seed, erases=not is_held)
         told = [each.outcome for process in done for each in process]
 
-        found = violations(done, ending(server, url, workspace, tmp_path))
-        assert [] == found, (seed, found)
+        found = violations(done, end := ending(server, url, workspace, tmp_path))
+        assert [] == found, explained(seed, found, done, end)
         assert "unknown" not in told, seed
 
 
@@ -120,29 +122,28 @@ def test_with_connections_that_are_cut(server: PostgresServer, running: Running,
         with proxy.cutting(CUTS):
             done = running(server.url(workspace, host="127.0.0.1", port=proxy.port), 10_000 + seed)
 
-        assert [] == violations(done, ending(server, server.url(workspace), workspace, tmp_path)), seed
+        found = violations(done, end := ending(server, server.url(workspace), workspace, tmp_path))
+        assert [] == found, explained(10_000 + seed, found, done, end)
     assert {"before", "during", "after"} <= {*proxy.made}
     proxy.close()
 
 
 def test_with_a_server_that_is_killed(server: PostgresServer, running: Running, tmp_path: Path) -> None:
-    """And started again in the middle of the script."""
-    chance = random.Random("kills")
-    for seed in range(TROUBLED):
-        url = server.url(workspace := server.workspace())
+    """And started again, while the calls of the script are made."""
+    for seed in range(20_000, 20_000 + TROUBLED):
+        url, chance = server.url(workspace := server.workspace()), random.Random(f"kills {seed}")
 
-        def kill(seconds: float = chance.uniform(0.02, 0.4)) -> None:
-            time.sleep(seconds)
-            server.kill()
-            server.start()
+        def kill(chance: random.Random = chance) -> None:
+            for _ in range(chance.choice((1, 1, 2))):
+                time.sleep(chance.uniform(0.0, 0.15))
+                server.kill()
+                server.start()
 
-        killer = threading.Thread(target=kill)
-        killer.start()
-        done = running(url, 20_000 + seed)
-        killer.join()
+        done = running(url, seed, meanwhile=kill)
+        end = ending(server, url, workspace, tmp_path)
 
-        found = violations(done, ending(server, url, workspace, tmp_path))
-        assert [] == found, (seed, found)
+        found = violations(done, end)
+        assert [] == found, explained(seed, found, done, end)
 
 
 def test_eight_processes_append_to_one_file(server: PostgresServer) -> None:
