@@ -141,6 +141,36 @@ def test_a_commit_that_is_still_made_when_it_is_sent_again_is_made_once(
     assert [*([] if is_new else ["1"]), "2"] == lines(open_store(workspace), "a.json")
 
 
+@pytest.mark.parametrize("how", ["remove", "redact"])
+def test_a_removal_that_is_still_made_when_it_is_sent_again_is_told_as_done(
+    how: str, server: PostgresServer, proxy: CuttingProxy, open_store: Callable[..., PostgresStore]
+) -> None:
+    """Not as one that found nothing, because the first try had done it by then."""
+    store = open_store(server.workspace(), **through(proxy))
+    append(store, ["a.json"], "text")
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%change(%'"
+    told: list[bool] = []
+
+    def decide(records: Records) -> tuple[bool, ChangeSet]:
+        if (found := records.find("a.json")) is None or b"text" not in found[0]:
+            return False, ChangeSet()
+        if how == "remove":
+            return True, ChangeSet(removed={"a.json": found[1]})
+        return True, ChangeSet([next_version(records, "a.json", "gone")], erases=True)
+
+    proxy.cut_next("during")
+    with server.admin() as admin, server.admin() as watcher:
+        admin.execute("BEGIN")
+        admin.execute("LOCK TABLE memfiles.commits IN EXCLUSIVE MODE")
+        changing = threading.Thread(target=lambda: told.append(store.change(["a.json"], decide)[0]))
+        changing.start()
+        wait_until(lambda: watcher.execute(waiting).fetchone() == (2,))
+        admin.execute("COMMIT")
+        changing.join()
+
+    assert [True] == told
+
+
 def test_an_append_is_one_question(server: PostgresServer, proxy: CuttingProxy) -> None:
     """Nothing is read before, and the transaction has no beginning and end of its own."""
     with MemoryManager(server.url(server.workspace(), **through(proxy))) as manager:
@@ -171,17 +201,20 @@ def test_what_another_changed_meanwhile_is_decided_again(server: PostgresServer,
         assert (3, "12") == (asked, manager.read("notes"))
 
 
-def test_many_entries_are_saved_with_as_many_questions_as_few(server: PostgresServer, proxy: CuttingProxy) -> None:
-    """Where each of them belongs is asked for all of them at once."""
-    asked = []
+def test_many_entries_are_changed_with_as_many_questions_as_few(server: PostgresServer, proxy: CuttingProxy) -> None:
+    """Where each of them belongs, and what is seen once they are deleted, is asked for all of them at once."""
+    asked, deleted = [], []
     with entries_at(server.url(server.workspace(), **through(proxy)), None) as entries:
         entries.save(ANN, "first", "1")
         for start, count in ((0, 50), (100, 100)):
             before = proxy.questions
             entries.save_many(ANN, [{"key": f"k{start + number}", "content": "x"} for number in range(count)])
             asked.append(proxy.questions - before)
+            entries.delete_many(ANN, [f"k{start + number}" for number in range(count)])
+            deleted.append(proxy.questions - before - asked[-1])
 
     assert asked[0] == asked[1] < 10
+    assert deleted[0] == deleted[1] < 10
 
 
 def test_a_workspace_has_any_name_and_its_client_any_encoding(

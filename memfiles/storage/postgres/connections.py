@@ -276,9 +276,11 @@ class Connections:
                     raise _unknown("it was sent too long ago to be found out")
                 return run(connection, was_sent)
             except psycopg.Error as error:
-                if error.sqlstate in _DECIDE_AGAIN:
+                is_first = not (was_sent and changes)
+                if error.sqlstate in _DECIDE_AGAIN and (is_first or error.sqlstate == STALE):
                     return None
-                if not _is_lost(error, connection):  # which says nothing about a first try
+                is_unclear = error.sqlstate in _DECIDE_AGAIN  # the first try may be what this one got in the way of
+                if not (is_unclear or _is_lost(error, connection)):  # which says nothing about a first try
                     raise self._given_up(what, error, was_sent=was_sent and changes) from error
                 if time.monotonic() + pause > deadline:
                     raise self._given_up(what, error, was_sent=changes) from error

@@ -346,12 +346,11 @@ class PostgresStore:
         return {path} if is_made == b"\1" else None
 
     def _locks(self, paths: Sequence[str]) -> list[int]:
-        """The keys of the locks for a change of several records: of the workspace, and of each unless there are many.
+        """The keys of the locks for a change: of the workspace, and of each record unless there are many.
 
-        One record needs none, as its row is compared and locked in one step. The order is the same for everyone.
+        The order is the same for everyone. A change that is sent again waits here until its first try is over, and is
+        found by its id then: a removal that was done would else be taken for one that found nothing.
         """
-        if len(paths) == 1:
-            return []
         return [self._lock(""), *(sorted({self._lock(path) for path in paths}) if len(paths) <= _LOCKS_MAX else ())]
 
     def _lock(self, path: str) -> int:
