@@ -30,20 +30,21 @@ from memfiles.index import database, queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.records.entry import MAX_WHY_BYTES, Entry
 from memfiles.records.entry_codec import read_entry
+from memfiles.records.history import has_lost
 from memfiles.records.keys import (
     check_switch,
     entry_path,
     entry_place,
     id_path,
     is_id_path,
+    uid_of,
     user_in,
 )
 from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage.events import Progress, RecordChanged
-from memfiles.storage.home import ForgetNotes
-from memfiles.storage.record_store import RemoteStore
+from memfiles.storage.record_store import forget_notes
 from memfiles.storage.store import kept_with
 
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run is nobody's business
@@ -129,12 +130,17 @@ class Forgetter:
     def finish(self) -> None:
         """Remove what a killed forget left behind; errors as of ``forget``.
 
-        These are the noted records that changed since, also by a save over the mark of a forgotten entry.
+        These are the noted records that lost text since, also where a save over the mark of a forgotten entry followed.
+        One that only changed stays noted, as its forget may still be in progress.
         """
-        shared = self._shared
+        shared = forget_notes(self._db.store)
         noted = self._db.index.ask(noted_forgets) | (shared.noted_forgets() if shared is not None else {})
-        found = ((self._db.repository.look(path).record, revision) for path, revision in noted.items())
-        if changed := [record for record, revision in found if record is not None and record.revision > revision]:
+        of_entries = {path: revision for path, revision in noted.items() if uid_of(path) is None}
+        found = ((self._db.repository.look(path).record, revision) for path, revision in of_entries.items())
+        changed = [record for record, revision in found if record is not None and _has_lost(record, after=revision)]
+        for entry in (record for record in changed if isinstance(record, Entry) and record.text.redactions):
+            self._db.store.kept.remove(entry.path, holding=entry.text.redactions)
+        if changed:
             self.complete(changed)
 
     def follow(self, progress: Progress | None = None) -> None:
@@ -308,7 +314,7 @@ class Forgetter:
     def note(self, revisions: Mapping[str, int]) -> None:
         """Note records whose content is to go, by path with their revisions, so that the next start finishes that."""
         self._db.index.change(lambda connection: note_forgets(connection, revisions))
-        if revisions and (shared := self._shared) is not None:
+        if revisions and (shared := forget_notes(self._db.store)) is not None:
             shared.note_forgets(revisions)
 
     def complete(self, changed: Sequence[EntryRecord], *, noted: Sequence[str] = ()) -> None:
@@ -324,14 +330,8 @@ class Forgetter:
 
         ledger.scrub(kept_with(self._db.store), {record.path: record.revision for record in (*marks, *changed)})
         self._db.index.change(lambda connection: strike_forgets(connection, [*paths, *noted]))
-        if (struck := {*paths, *noted}) and (shared := self._shared) is not None:
+        if (struck := {*paths, *noted}) and (shared := forget_notes(self._db.store)) is not None:
             shared.strike_forgets(struck)
-
-    @property
-    def _shared(self) -> ForgetNotes | None:
-        """The notes of a store that others finish a forget of, if it has any."""
-        notes = self._db.store.home.notes if isinstance(self._db.store, RemoteStore) else None
-        return notes if isinstance(notes, ForgetNotes) else None
 
     def _forgotten_sources(self, note: Entry) -> list[Mark]:
         marks = [self._db.mark(path) for id in note.sources for path in (id_path(id), entry_path(note.folder, id))]
@@ -360,6 +360,11 @@ class Forgetter:
         if len(why.encode()) > MAX_WHY_BYTES:
             raise InvalidArgument(f"the reason has {len(why.encode())} bytes, more than {MAX_WHY_BYTES}")
         return why
+
+
+def _has_lost(record: EntryRecord, *, after: int) -> bool:
+    """Whether a forget or redaction that noted the record at this revision changed it."""
+    return record.revision > after if isinstance(record, Mark) else has_lost(record.text, after=after)
 
 
 def _targets_of(selector: Selector, entries: Sequence[Entry], *, view: View) -> _Targets:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -18,16 +18,19 @@ from msgspec.structs import replace
 
 from memfiles.errors import MemfilesError, MirrorRefused
 from memfiles.files.user_files import FilesOfUser
+from memfiles.records.declared_metadata import decode_file
 from memfiles.records.file_changes import Decision, Redaction, new_part, with_warnings, without_credential
-from memfiles.records.history import contents, reverse
+from memfiles.records.history import contents, has_lost, reverse
 from memfiles.records.keys import ENTRIES, WORKSPACE, record_path, uid_of
 from memfiles.records.record import NOBODY, Actor, Change, Record, Stamp, stamp_of
 from memfiles.records.redactions import NONCE_BYTES, piece_of
 from memfiles.secrets.gate import Gated, LabelGate, Policy, Scanner, check_label, judge_change
+from memfiles.storage.record_store import forget_notes
 
 if TYPE_CHECKING:
     from memfiles.files.manager import MemoryManager
     from memfiles.storage.events import RecordChanged
+    from memfiles.storage.repository import RecordRepository
     from memfiles.sync.mirror import Mirror
 
 Given = Literal["part", "all", "nothing"]
@@ -105,11 +108,33 @@ class FileGate:
         )
 
 
+def note(manager: MemoryManager, records: RecordRepository[Record] | FilesOfUser, path: str) -> None:
+    """Note a redaction before it is committed, so that the next start finishes it if this process is killed."""
+    if (notes := forget_notes(manager.records)) is not None:
+        notes.note_forgets({path: records.current(path).revision})
+
+
+def finish(manager: MemoryManager) -> None:
+    """Finish the redactions of killed processes, of all files but those of users; a failure is only logged."""
+    store = manager.records
+    try:
+        noted = notes.noted_forgets() if (notes := forget_notes(store)) is not None else {}
+        for path, revision in noted.items():
+            if (uid := uid_of(path)) is None or (found := store.find(path)) is None:
+                continue
+            record = decode_file(found[0], uid=uid)
+            if has_lost(record, after=revision):
+                store.kept.remove(path, holding=record.redactions)
+                _finish(manager, {path: record.revision}, store.scrub)
+    except MemfilesError as error:
+        _log.warning("redacted text may not be removed everywhere yet; the next start tries again: %s", error)
+
+
 def erase(manager: MemoryManager, lost: Mapping[str, tuple[int, tuple[str, ...]]], records: object) -> int:
     """Remove texts that ``records`` lost (see ``Lost``) from everything else; returns how many kept copies held one.
 
     1. delete quarantined copies that hold one; 2. scrub the sync ledger; 3. scrub every process's journal, and for the
-    file of a user the index of entries.
+    file of a user the index of entries; 4. strike the notes of them.
     """
     if not lost:
         return 0
@@ -119,16 +144,20 @@ def erase(manager: MemoryManager, lost: Mapping[str, tuple[int, tuple[str, ...]]
     for path, (_, texts) in lost.items():
         pieces = [piece_of(text.encode(), known=(), nonce=os.urandom(NONCE_BYTES)) for text in texts]
         removed += store.kept.remove(path, holding=pieces)
+    scrub = partial(records.files.opened().release, list(lost)) if isinstance(records, FilesOfUser) else store.scrub
+    _finish(manager, {path: revision for path, (revision, _) in lost.items()}, scrub)
+    return removed
+
+
+def _finish(manager: MemoryManager, revisions: Mapping[str, int], scrub: Callable[[], None]) -> None:
     try:
         from memfiles.sync import ledger  # late: few changes take out what was there
 
-        ledger.scrub(manager.place, {path: revision for path, (revision, _) in lost.items()})
+        ledger.scrub(manager.place, revisions)
     finally:
-        if isinstance(records, FilesOfUser):
-            records.files.opened().release(list(lost))
-        else:
-            store.scrub()
-    return removed
+        scrub()
+    if (notes := forget_notes(manager.records)) is not None:
+        notes.strike_forgets(revisions)
 
 
 def check_carried(redaction: Redaction, *, mirror: Mirror | None) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.files import start_cache
-from memfiles.files.file_gate import FileGate, Given, Lost, check_carried, erase
+from memfiles.files.file_gate import FileGate, Given, Lost, check_carried, erase, finish, note
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport, declared_files
 from memfiles.files.restorer import Restorer, seen_in
 from memfiles.files.start_cache import CacheRow
@@ -136,6 +136,7 @@ class MemoryManager:
         self.gate.allowed = {file.uid: file.secrets_allow for file in declared}
         self.hydrated = restored.hydrated
         self._cached = start_cache.update(self.place, restored.cached, self._live)
+        finish(self)
         return restored.report
 
     def take_hydrated(self) -> dict[str, Stored]:
@@ -272,10 +273,8 @@ class MemoryManager:
     ) -> Redaction:
         """Remove ``text`` from a file's content, its history, the journals and quarantined copies.
 
-        1. repair a broken record, whose file may hold the text; 2. commit the redacted record; 3. delete quarantined
-        copies that hold the text; 4. scrub the sync ledger; 5. scrub every process's journal. ``LockTimeout`` if
-        another process does not answer: the record is clean then, but that process's journal may not be.
-        ``MirrorRefused``, once all that is done, if the mirror keeps content only: other machines do not hear of it.
+        1. repair a broken record; 2. note it for who finishes it after a kill; 3. commit; 4. see ``erase``. Errors:
+        ``LockTimeout``: another process, whose journal may hold it, did not answer. ``MirrorRefused``: see there.
         """
         check_text(text)
         stamp = self.gate.stamp(by, None, expected_revision, at=self._now())
@@ -286,6 +285,7 @@ class MemoryManager:
             return redaction, [changed] if changed is not None else []
 
         records.notice(path, at_once=True)
+        note(self, records, path)
         redaction = records.change([path], decide)
         removed = erase(self, {record_path(redaction.receipt.uid): (redaction.receipt.revision, (text,))}, records)
         check_carried(redaction, mirror=self._mirror)

@@ -85,6 +85,15 @@ def oldest_known(record: Record) -> int:
     return oldest
 
 
+def has_lost(record: Record, *, after: int) -> bool:
+    """Whether text was taken out of a record since this revision, by a redaction or as it began anew after a forget.
+
+    Also True where the history does not go back so far.
+    """
+    since = {change.revision: change.op for change in record.history if change.revision > after}
+    return record.revision > after and (after + 1 not in since or "redact" in since.values())
+
+
 def inserted(content: bytes, change: Change) -> bytes:
     """The text that ``change`` inserted, given the content right after it."""
     offset = _start(content, change)

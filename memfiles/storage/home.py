@@ -7,11 +7,11 @@ written whole, by one call; and nothing above asks what kind of home it is. ``Di
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -85,20 +85,6 @@ class StateNotes(Protocol):
 
     def delete(self, name: str) -> None:
         """Remove a note, if there is one."""
-
-
-@runtime_checkable
-class ForgetNotes(Protocol):
-    """What a store notes of forgets in progress, for other machines: the index of a process dies with it."""
-
-    def note_forgets(self, revisions: Mapping[str, int]) -> None:
-        """Note records that are to be forgotten, by path, with their revisions; one that is noted stays as it is."""
-
-    def noted_forgets(self) -> dict[str, int]:
-        """The records whose content may not be gone completely, and their revisions when they were noted."""
-
-    def strike_forgets(self, paths: Collection[str]) -> None:
-        """Delete the notes of records whose content is gone."""
 
 
 class Note(Struct, frozen=True):

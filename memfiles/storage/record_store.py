@@ -11,7 +11,7 @@ peculiar to a store (in a directory: hand edits, temp files, journals, the watch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -235,6 +235,26 @@ class RemoteStore(Protocol):
 
     def point(self) -> str:
         """The point of now, from which ``changes`` tells what comes."""
+
+
+@runtime_checkable
+class ForgetNotes(Protocol):
+    """What a store notes of forgets and redactions in progress, which other machines finish if a process is killed."""
+
+    def note_forgets(self, revisions: Mapping[str, int]) -> None:
+        """Note records that are to lose text, by path, with their revisions; one that is noted stays as it is."""
+
+    def noted_forgets(self) -> dict[str, int]:
+        """The records whose content may not be gone completely, and their revisions when they were noted."""
+
+    def strike_forgets(self, paths: Collection[str]) -> None:
+        """Delete the notes of records whose content is gone."""
+
+
+def forget_notes(store: RecordStore) -> ForgetNotes | None:
+    """The notes of a store that others finish a forget of, if it has any."""
+    notes = store.home.notes if isinstance(store, RemoteStore) else None
+    return notes if isinstance(notes, ForgetNotes) else None
 
 
 class StoreSurvey(Struct, frozen=True):

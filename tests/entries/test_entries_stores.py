@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import memfiles
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.errors import EntryNotFound, InvalidArgument
@@ -17,7 +18,7 @@ from memfiles.index.record_source import StoreSource
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.home import home_of
 from memfiles.storage.postgres import store_at
-from memfiles.storage.record_store import RecordStore
+from memfiles.storage.record_store import RecordStore, forget_notes
 from memfiles.storage.store import Store
 from tests.support import ROOT
 from tests.support.postgres import PostgresServer, postgres_server
@@ -54,7 +55,28 @@ from tests.support.saved import Visitor
 Forgetter.complete = lambda *_, **__: os._exit(9)  # the marks are durable, and nothing else was done
 late = lambda: "2030-01-01T00:00:00.000Z"  # what was deleted is to be erased
 entries = Entries(open_store(sys.argv[1]), rules=EntryRules(), subscribers=Subscribers(), now=late)
+if sys.argv[2] == "late":
+    bury = Forgetter._bury
+    Forgetter._bury = lambda *given, **named: (print("noted", flush=True), input(), bury(*given, **named))[2]
 entries.purge() if sys.argv[2] == "purge" else entries.forget(Visitor(), key="password")
+"""
+REDACT = """
+import os, sys
+import memfiles
+from memfiles.files import manager
+manager.erase = lambda *_: os._exit(9)  # the record is redacted, and nothing else was done
+with memfiles.open(sys.argv[1], watch=False) as memory:
+    memory.manager.redact(sys.argv[2], "quagmire", user="ada" if sys.argv[2] == "own" else None)
+"""
+WORKFLOW = """
+name: redacted
+memory:
+  store: {url}
+  files:
+    - {{uid: notes, name: notes, max_size_bytes: 1000}}
+    - {{uid: own, name: own, max_size_bytes: 1000, per: user}}
+  entries: {{}}
+agents: {{desk: {{memory: [{{id: notes, mode: rw}}, {{id: own, mode: rw}}]}}}}
 """
 
 
@@ -194,6 +216,61 @@ def test_a_forget_of_a_killed_process_is_finished_by_another_one(
     if where.startswith("postgresql"):
         server: PostgresServer = request.getfixturevalue("server")
         assert [] == server.pages_holding(b"quagmire")
+
+
+def test_a_forget_that_is_still_in_progress_stays_noted(opening: Opening, where: str) -> None:
+    """The record is changed, and the memory opened by another process, before it is forgotten by one that is killed."""
+    one = opening()
+    one.save(ANN, "password", "xylophone quagmire")
+    with closing(open_store(where)) as store:
+        (path,) = [path for path in store.changes().records if path.startswith("entries/support/")]
+        body, _ = store.find(path) or (b"", None)
+    with subprocess.Popen(
+        [sys.executable, "-c", FORGET, where, "late"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as killed:
+        assert killed.stdin is not None and killed.stdout is not None and "noted\n" == killed.stdout.readline()
+        one.save(ANN, "password", "another quagmire")
+        found(opening(), "anything")
+        kept = home_of(where if where.startswith("postgresql") else Path(where)).kept
+        kept.keep(path, body, reason="test", at="2026-11-22T00:00:00.000Z", folder="quarantine")
+        killed.stdin.write("\n")
+    found(opening(), "anything")
+
+    assert (9, []) == (killed.returncode, kept.listing())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["notes", "own"])
+def test_a_redaction_of_a_killed_process_is_finished_by_another_one(
+    file: str, server: PostgresServer, tmp_path: Path
+) -> None:
+    """The next process that opens the memory removes what was put aside, and the dead rows; once."""
+    path, url = tmp_path / "workflow.yaml", server.url(server.workspace())
+    path.write_text(WORKFLOW.format(url=url))
+    user, kept = "ada" if file == "own" else None, home_of(url).kept
+    with memfiles.open(path, watch=False) as memory:
+        memory.manager.append(file, "xylophone quagmire\n", user=user)
+        memory.manager.append(file, "stays\n", user=user)
+    with closing(store_at(url)) as store:
+        (at,) = [each for each in store.changes().records if ("/users/" in each if user else each == f"{file}.json")]
+        body, _ = store.find(at) or (b"", None)
+    for folder in ("quarantine", "conflicts"):
+        kept.keep(at, body, reason="test", at="2026-11-22T00:00:00.000Z", folder=folder)
+    killed = subprocess.run([sys.executable, "-c", REDACT, path, file], cwd=ROOT, check=False)
+    with memfiles.open(path, watch=False) as memory:
+        session = memory.session("desk", user=user)
+        memory.entries.search(session, "anything")
+        content = memory.manager.read(file, user=user)
+    with closing(store_at(url)) as store:
+        notes = forget_notes(store)
+
+    assert (9, [], "xylophone [redacted]\nstays\n") == (killed.returncode, kept.listing(), content)
+    assert [] == server.pages_holding(b"quagmire")
+    assert notes is not None and {} == notes.noted_forgets()
 
 
 def test_a_search_sees_what_another_process_committed(opening: Opening, where: str) -> None:
