@@ -448,6 +448,7 @@ def test_what_alone_is_over_a_budget_is_refused(tmp_path: Path, clock: Clock) ->
         assert ["small"] == [each.key for each in entries.list(Visitor()).memories]
 
 
+@pytest.mark.slow
 def test_a_thousand_of_two_thousand_are_evicted_together(tmp_path: Path, clock: Clock) -> None:
     """One commit saves the new ones and hides the old ones."""
     with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=2000)), now=clock) as entries:
@@ -460,6 +461,7 @@ def test_a_thousand_of_two_thousand_are_evicted_together(tmp_path: Path, clock: 
         assert entries.get(Visitor(), "old1000") is not None
 
 
+@pytest.mark.slow
 def test_retired_entries_are_not_kept_without_end(tmp_path: Path, clock: Clock) -> None:
     """As many as there may be live ones; of the others only tombstones are left."""
     with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=10)), now=clock) as entries:

@@ -24,9 +24,10 @@ IS_SWEEP = "MEMFILES_SCRIPTS" in os.environ
 SCRIPTS = int(os.environ.get("MEMFILES_SCRIPTS", "30"))
 KILLED_SCRIPTS = int(os.environ.get("MEMFILES_KILLED_SCRIPTS", "6"))
 WORKERS = (os.cpu_count() or 1) if IS_SWEEP else 1
+HEADS = ["", pytest.param("# processes=True\n", marks=pytest.mark.slow)]
 
 
-@pytest.mark.parametrize("faults", [0.0, 0.4])
+@pytest.mark.parametrize("faults", [0.0, pytest.param(0.4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", list(MODES))
 def test_no_script_breaks_a_promise(mode: str, faults: float) -> None:
     """With a mirror that answers, and with one that is busy, loses calls and answers, or gives an earlier list."""
@@ -36,6 +37,7 @@ def test_no_script_breaks_a_promise(mode: str, faults: float) -> None:
     assert [] == failures(count, mode=mode, faults=faults, kills=0.0)
 
 
+@pytest.mark.slow
 def test_no_kill_breaks_a_promise() -> None:
     """Machines are processes that SIGKILL ends before any call that changes a file; a call is then made again."""
 
@@ -96,7 +98,7 @@ ERASED = {
 
 
 @pytest.mark.parametrize("steps", ERASED.values(), ids=list(ERASED))
-@pytest.mark.parametrize("head", ["", "# processes=True\n"])
+@pytest.mark.parametrize("head", HEADS)
 def test_what_was_kept_long_enough_is_erased_everywhere(steps: str, head: str) -> None:
     """Unless a machine changed it meanwhile without knowing that."""
     with quiet():
@@ -118,7 +120,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("steps", LEFT.values(), ids=list(LEFT))
-@pytest.mark.parametrize("head", ["", "# processes=True\n"])
+@pytest.mark.parametrize("head", HEADS)
 def test_nothing_of_a_user_who_left_is_anywhere(steps: str, head: str) -> None:
     """In no byte of a machine or the bucket; and nothing of another epoch, or of anybody else, is lost."""
     with quiet():
@@ -135,6 +137,7 @@ def failures(count: int, **kind: Any) -> list[str]:
     return [*shown, *[f"seed {seed}: {rule}" for seed, rule in failed[3:]]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS if IS_SWEEP else MUTANTS[-1:], ids=lambda it: it.name)
 def test_a_rule_that_is_taken_out_is_missed(mutant: Mutant) -> None:
     """The model catches the build without it, and shows it in a few steps."""

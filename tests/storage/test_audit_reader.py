@@ -137,6 +137,7 @@ def test_no_link_is_followed_and_no_pipe_waited_for(tmp_path: Path) -> None:
     assert ((SAVED,), 2) == (found.events, found.damaged)
 
 
+@pytest.mark.slow
 def test_a_long_log_takes_little_memory(tmp_path: Path) -> None:
     """Neither the log nor what does not fit is held; the newest are found without reading all of it."""
     line = b'{"at":"2026-%02d-21T09:00:00.000Z","op":"save","outcome":"ok","path":"entries/a/1.json","agent":"a"}\n'

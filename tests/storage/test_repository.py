@@ -393,6 +393,7 @@ def test_too_many_open_files_is_no_broken_record(manager: MemoryManager, path: P
     assert ("by hand", True, []) == (manager.read("notes"), manager.notice("notes"), quarantined(manager))
 
 
+@pytest.mark.slow
 def test_what_is_remembered_of_entries_is_bounded_by_its_size_in_memory(tmp_path: Path) -> None:
     """A history takes three times as much there as on the disk; the ones read first go."""
     with entries_in(tmp_path / "memory") as entries:

@@ -13,7 +13,7 @@ COUNT = int(os.environ.get("MEMFILES_WORLDS", "200"))
 PORTIONS = 8
 
 
-@pytest.mark.parametrize("portion", range(PORTIONS))
+@pytest.mark.parametrize("portion", [0, *(pytest.param(each, marks=pytest.mark.slow) for each in range(1, PORTIONS))])
 def test_two_worlds_look_the_same(portion: int, tmp_path: Path) -> None:
     """A program with and without the steps of hidden sessions: the others get the same bytes."""
     for seed in range(portion, COUNT, PORTIONS):

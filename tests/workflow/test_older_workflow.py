@@ -239,6 +239,7 @@ def test_a_block_next_to_the_newer_shape_is_pointed_out(tmp_path: Path) -> None:
     assert [] == misplaced_keys(path)
 
 
+@pytest.mark.slow
 def test_a_seed_of_the_largest_size(tmp_path: Path) -> None:
     """8 MiB of declared content load, however the document writes them."""
     path, content = tmp_path / "w.yaml", "some words in one line of many\n" * (8 * 1024 * 1024 // 31)

@@ -246,6 +246,7 @@ def test_records_that_cannot_fit_are_not_read(tmp_path: Path) -> None:
     assert 5 < len(recalled.entries) <= len(read) < 15
 
 
+@pytest.mark.slow
 def test_a_search_within_a_budget(entries: Entries) -> None:
     """Each answer before its neighbours, and the whole JSON text within the budget, with the question cut to fit."""
     who = talked(entries, Visitor(run="r"))

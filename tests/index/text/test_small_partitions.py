@@ -38,6 +38,7 @@ def _random_rows(dice: random.Random, *, count: int, parts: int) -> list[Row]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),

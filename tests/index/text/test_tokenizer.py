@@ -12,6 +12,7 @@ from memfiles.index.text import tokenizer
 from memfiles.index.text.tokenizer import CUT, MAX_QUERY, terms_of, tokenized
 
 
+@pytest.mark.slow
 def test_what_is_not_read_of_a_question_costs_nothing() -> None:
     """Its middle is not stemmed either: in 5 MB of different words that took six seconds and 300 MB."""
     half = MAX_QUERY // 2
