@@ -13,7 +13,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON memfiles.audit TO memfiles_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON memfiles.notes, memfiles.mirror_meta, memfiles.mirror_note TO memfiles_app;
 GRANT SELECT, INSERT, UPDATE ON memfiles.lease TO memfiles_app;
 -- the image of the search index, which fresh workers fetch
-GRANT SELECT, INSERT, DELETE ON memfiles.image TO memfiles_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON memfiles.image TO memfiles_app;
 GRANT SELECT, INSERT, UPDATE ON memfiles.image_state TO memfiles_app;
 -- PostgreSQL 17 and later: what is forgotten is also removed from dead rows. Before 17, the owner has to vacuum
 GRANT MAINTAIN ON memfiles.records, memfiles.quarantine, memfiles.image, memfiles.mirror_note TO memfiles_app;

@@ -23,9 +23,10 @@ from itertools import islice
 from pathlib import Path
 
 from memfiles.errors import MemfilesError
-from memfiles.index.database import FORMAT, PATH, create_tables
+from memfiles.index.database import FORMAT, PATH, IndexUnusable, create_tables
 from memfiles.index.rows import RowWriter
 from memfiles.index.text import fts
+from memfiles.index.text.languages import made_with
 from memfiles.storage import atomic
 from memfiles.storage.derived_database import DerivedDatabase
 from memfiles.storage.record_store import IndexImages
@@ -40,9 +41,13 @@ LEAST_ENTRIES = 5_000
 PAUSE_SECONDS = 600.0
 """How often a process asks whether an image is wanted, and how often one is made."""
 
+BUILT_SECONDS, STOP_SECONDS = 10.0, 1.0
+"""For how long a close waits for an image: if this process had to build the index, and else until it stops."""
+
 AtRest = Callable[[Callable[[], sqlite3.Connection]], sqlite3.Connection]
 _FILES = "image-"
 _AT_ONCE = 4  # parts in memory
+_PAGES, _STEPS = 1024, 100_000  # of a copy and of a statement, after which it is seen whether to stop
 _EMPTIED = ("meta", "folder", "intent")  # what is known of the process and of its files
 _OF_RUNS = "SELECT path FROM part JOIN entry ON entry.part = part.id WHERE run <> ''"
 _ENTRIES = "SELECT coalesce(sum(count), 0) FROM held"
@@ -51,10 +56,19 @@ _WORDS = re.compile(r"words_([0-9]{1,18})")
 _log = logging.getLogger("memfiles")
 
 
+def image_format(versions: int) -> int:
+    """The number of images of this program that other processes with the same ``versions`` may use."""
+    return FORMAT << 20 | versions & 0xFFFFF
+
+
+_FORMAT = image_format(made_with())
+
+
 class ImageKeeper:
     """Has an image of this process's index kept in the store, if one is wanted.
 
-    That is done in a thread. Nobody waits for it, but ``close`` does once it was begun: others leave it to this one.
+    That is done in a thread. Nobody waits for it but ``close``, for some seconds, in a process that had to build the
+    index: it was begun there, and others would have to build theirs as well.
     """
 
     def __init__(self, images: IndexImages, database: DerivedDatabase, folder: Path, *, descriptor: int) -> None:
@@ -62,6 +76,7 @@ class ImageKeeper:
         self._images, self._database = images, database
         self._folder, self._descriptor = folder, descriptor
         self._must_fetch, self.least = True, LEAST_ENTRIES
+        self._has_built = False
         self.renew()
         with suppress(OSError):
             for name in atomic.names(descriptor):
@@ -71,7 +86,7 @@ class ImageKeeper:
     def renew(self) -> None:
         """In a forked child: the thread is the parent's."""
         self._asking = threading.Lock()
-        self._next, self._is_closed = 0.0, False
+        self._next, self._is_closed, self._must_stop = 0.0, False, False
         self._thread: threading.Thread | None = None
 
     def fetch(self) -> None:
@@ -81,20 +96,21 @@ class ImageKeeper:
         try:
             if (self._folder / PATH).exists():
                 return
-            self._must_fetch = False
-            self._fetch(_file("fetched"))
+            self._must_fetch, self._has_built = False, True
+            self._has_built = not self._fetch(_file("fetched"))
         except (MemfilesError, sqlite3.Error, OSError, ValueError, zlib.error, RuntimeError) as error:
             self._must_fetch = False
             _log.info("the index is built, as its image in the store cannot be used: %s", error)
 
-    def _fetch(self, name: str) -> None:
+    def _fetch(self, name: str) -> bool:
         path = self._folder / name
         try:
-            if _unpack(self._images.parts(format=FORMAT), path):
+            if is_there := _unpack(self._images.parts(format=_FORMAT), path):
                 _check(path)
                 self._database.start_over()  # a log of an earlier file there would be replayed over this one
                 atomic.make_folder(self._descriptor, os.path.dirname(PATH))
                 atomic.move(self._descriptor, name, to=PATH)
+            return is_there
         finally:
             self._remove(name)
 
@@ -113,16 +129,23 @@ class ImageKeeper:
                 self._thread = thread
 
     def close(self) -> None:
-        """Begin no other image, and wait for one that this process took the turn to make."""
+        """Begin no other image, and stop one that is being made unless it is worth some seconds."""
         self._is_closed = True
-        self.wait()
+        if self._has_built:
+            self.wait(BUILT_SECONDS)
+        self._must_stop = True
+        self.wait(STOP_SECONDS)
 
-    def wait(self) -> None:
-        """Wait until an image that was begun is kept."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until an image that was begun is kept, at most so long."""
         with self._asking:
             thread, self._next = self._thread, float("inf")
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(seconds)
+
+    def _check_stopped(self, *_: object) -> None:
+        if self._must_stop:
+            raise IndexUnusable("the index is closed")
 
     def _run(self, at_rest: AtRest) -> None:
         try:
@@ -148,19 +171,33 @@ class ImageKeeper:
             entries = int(source.execute(_ENTRIES).fetchone()[0])
         if entries < self.least or self._is_closed:
             return
-        erased = self._images.claim(format=FORMAT, changed=entries // 10, pause=PAUSE_SECONDS)
+        erased = self._images.claim(format=_FORMAT, changed=entries // 10, pause=PAUSE_SECONDS)
         if erased is None:
             return
+        try:
+            path = self._copied(at_rest)
+        except BaseException:
+            self._images.give()
+            raise
+        if path.stat().st_size <= PART_BYTES * PARTS_MAX:
+            self._images.keep(self._packed(path), format=_FORMAT, erased=erased)
+
+    def _copied(self, at_rest: AtRest) -> Path:
         with closing(at_rest(self._database.reading)) as source:
             atomic.create(self._descriptor, name := _file("made"), b"", flush=False)
-            path = self._folder / name
-            with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-                source.backup(copy)
+            with closing(sqlite3.connect(path := self._folder / name, isolation_level=None)) as copy:
+                source.backup(copy, pages=_PAGES, progress=self._check_stopped, sleep=0.0)
         with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+            copy.set_progress_handler(lambda: self._must_stop, _STEPS)
             _clean(copy)
-        if path.stat().st_size <= PART_BYTES * PARTS_MAX:
-            packed = list(_packed(path))  # whoever erases something waits for what comes now
-            self._images.keep(packed, format=FORMAT, erased=erased)
+        return path
+
+    def _packed(self, path: Path) -> Iterator[bytes]:
+        self._check_stopped()
+        with path.open("rb") as file:
+            while part := file.read(PART_BYTES):
+                yield zlib.compress(part, 1)
+                self._check_stopped()
 
 
 def _file(what: str) -> str:
@@ -183,12 +220,6 @@ def _clean(copy: sqlite3.Connection) -> None:
     copy.execute("COMMIT")
     fts.scrub(copy)
     copy.execute("VACUUM")
-
-
-def _packed(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while part := file.read(PART_BYTES):
-            yield zlib.compress(part, 1)
 
 
 def _unpack(parts: Iterator[bytes], path: Path) -> bool:

@@ -24,6 +24,7 @@ from msgspec import Struct, field
 from memfiles.errors import StorageFailed
 from memfiles.index.rows import Row, RowWriter, stored
 from memfiles.index.text.fts import as_json
+from memfiles.index.text.languages import made_with
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, is_forbidden
@@ -285,7 +286,8 @@ class IndexFolder:
     """The folder that one process keeps its index of a store in: in a cache, or a temporary one, for this user alone.
 
     In a cache, each store has folders with numbers, of which a process locks one for as long as it runs. The folders of
-    other stores are removed, unless a process uses them: they hold what this store may have forgotten.
+    other stores, and of processes whose words are made by other versions, are removed unless a process uses them: they
+    hold what this store may have forgotten.
     """
 
     def __init__(self, cache: Path | None, id: str) -> None:
@@ -325,15 +327,16 @@ def _remove(folder: Path) -> None:
 def _locked_folder(cache: Path, id: str) -> tuple[Path, Descriptor]:
     """The first folder of a store that no process uses, and its lock."""
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    versions = f"{made_with():08x}-"
     for other in cache.iterdir():
-        if _STORE_ID.fullmatch(other.name) and other.name != id:
+        if _STORE_ID.fullmatch(other.name):
             for each in other.iterdir():
-                if _lock_of(each) is not None:
+                if not (other.name == id and each.name.startswith(versions)) and _lock_of(each) is not None:
                     _remove(each)
             with suppress(OSError):
                 other.rmdir()
     for number in range(_FOLDERS_MAX):
-        path = cache / id / str(number)
+        path = cache / id / f"{versions}{number}"
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (lock := _lock_of(path)) is not None:
             return path, lock

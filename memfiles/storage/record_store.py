@@ -207,7 +207,13 @@ class IndexImages(Protocol):
         """
 
     def keep(self, parts: Iterable[bytes], *, format: int, erased: int) -> bool:
-        """Put an image in place of the one before; False, and nothing is kept, if something was ``erased`` since."""
+        """Put an image in place of the one before; False, and nothing is kept, if something was ``erased`` since.
+
+        Nobody who erases something waits for ``parts``. If it fails, another process may take the turn.
+        """
+
+    def give(self) -> None:
+        """Give the turn back, without an image."""
 
     def parts(self, *, format: int) -> Iterator[bytes]:
         """The parts of the image, if there is one of this format. ``StorageFailed`` if it was replaced meanwhile."""

@@ -14,7 +14,8 @@ import pytest
 from memfiles.entries.decisions import of_id
 from memfiles.entries.entries import Entries
 from memfiles.index.database import PATH, IndexUnusable
-from memfiles.index.image import PART_BYTES, ImageKeeper, _file
+from memfiles.index.image import PART_BYTES, ImageKeeper, _file, image_format
+from memfiles.index.text.languages import made_with
 from memfiles.records.entry import Entry
 from memfiles.records.keys import id_path
 from memfiles.records.marks import erased
@@ -434,6 +435,112 @@ def test_one_process_makes_it_at_a_time(url: str) -> None:
         claims.append(images.claim(format=1, changed=2, pause=0.0))
 
     assert [0, None, None, 0, 0] == claims
+
+
+def test_a_forget_does_not_wait_for_one_that_is_on_its_way(server: PostgresServer, workspace: str, url: str) -> None:
+    """The parts that are there go with it, and no other one comes."""
+    sent, is_forgotten = threading.Event(), threading.Event()
+
+    def parts() -> Iterator[bytes]:
+        yield b"gyroscope"
+        sent.set()
+        is_forgotten.wait(60.0)
+        yield b"gyroscope too"
+
+    kept = list[bool]()
+    with entries_at(url, None) as entries:
+        entries.save(ANN, "secret", "gyroscope")
+        images = remote(entries.repository.store).images
+        assert 0 == images.claim(format=1, changed=0, pause=600.0)
+        keeping = threading.Thread(target=lambda: kept.append(images.keep(parts(), format=1, erased=0)))
+        keeping.start()
+        assert sent.wait(60.0)
+        entries.forget(ANN, key="secret")
+        left = server.pages_holding(b"gyroscope")
+        is_forgotten.set()
+        keeping.join()
+        claimed = images.claim(format=1, changed=0, pause=600.0)
+
+    assert ([], [False], 2) == (left, kept, claimed)  # the forget counted twice
+    with server.admin() as admin:
+        query = f"SELECT count(*) FROM {SCHEMA}.image WHERE workspace = %s"
+        assert (0,) == admin.execute(query, (workspace,)).fetchone()
+
+
+class SlowImages:
+    """Images that are on their way until they may go on."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.may_go_on = threading.Event(), threading.Event()
+        self.told: list[str] = []
+
+    def claim(self, *, format: int, changed: int, pause: float) -> int | None:
+        return 0
+
+    def keep(self, parts: Iterable[bytes], *, format: int, erased: int) -> bool:
+        self.is_asked.set()
+        self.may_go_on.wait(30.0)
+        try:
+            self.told.append(f"{len(list(parts))} kept")
+        except IndexUnusable:
+            self.told.append("stopped")
+        return True
+
+    def give(self) -> None:
+        self.told.append("given")
+
+    def parts(self, *, format: int) -> Iterator[bytes]:
+        return iter(())
+
+
+def test_a_close_does_not_wait_for_one_that_is_on_its_way(url: str) -> None:
+    """It is stopped, unless this process had to build the index."""
+    images = SlowImages()
+    with entries_at(url, None) as entries:
+        entries.save(ANN, "tea", "green")
+        found(entries, "green")
+        keeper = keeper_of(entries)
+        keeper.wait()
+        keeper.renew()
+        keeper.least, keeper._images, keeper._has_built = 1, images, False
+        found(entries, "green")
+        assert images.is_asked.wait(60.0)
+    before = [*images.told]
+    images.may_go_on.set()
+    keeper.wait()
+
+    assert ([], ["stopped"]) == (before, images.told)
+
+
+def test_a_process_that_built_the_index_leaves_one_when_it_closes(
+    server: PostgresServer, workspace: str, url: str
+) -> None:
+    """A short one as well: the next worker would have to build the index again."""
+    with entries_at(url, None) as entries:
+        entries.save(ANN, "tea", "green")
+        found(entries, "green")
+        keeper = keeper_of(entries)
+        keeper.wait()
+        keeper.renew()
+        keeper.least = 1
+        found(entries, "green")
+
+    assert 1 == len(image(server, workspace))
+
+
+def test_one_of_other_versions_is_not_used(server: PostgresServer, workspace: str, url: str) -> None:
+    """Other tables of Unicode or other stemmers may make other words of the same text."""
+    with entries_at(url, None) as entries:
+        fill(entries)
+        with server.admin() as admin:
+            other = image_format(made_with("99.0.0")) - image_format(made_with())
+            admin.execute(f"UPDATE {SCHEMA}.image SET format = format + %s WHERE workspace = %s", (other, workspace))
+        with entries_at(url, None) as fresh:
+            is_fetched = epoch(entries) == epoch(fresh)
+            assert ["secret"] == found(fresh, "quagmire")
+
+    assert not is_fetched and other
+    assert 3 == len({made_with(), made_with("99.0.0"), made_with(stemmer="99")})
 
 
 def entry_of(entries: Entries, key: str) -> Entry:

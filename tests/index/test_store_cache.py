@@ -147,6 +147,19 @@ def test_nothing_forgotten_is_left_in_it_by_who_searches_again(url: str, tmp_pat
     assert (("['secret']", True), "[]", []) == (first, second, holding(cache, b"uagmir"))
 
 
+def test_an_index_whose_words_are_made_by_other_versions_is_removed(url: str, tmp_path: Path) -> None:
+    """Its rows have the signatures of the records, and other words."""
+    cache = tmp_path / "cache"
+    with entries_at(url, cache) as entries:
+        entries.save(ANN, "tea", "green")
+        folder = _folder(entries)
+    other = folder.rename(folder.parent / f"00000000-{folder.name.partition('-')[2]}")
+    with entries_at(url, cache) as entries:
+        answers = found(entries, "green")
+
+    assert (["tea"], [folder.name], False) == (answers, [path.name for path in folder.parent.iterdir()], other.exists())
+
+
 def test_processes_have_folders_of_their_own(url: str, tmp_path: Path) -> None:
     """A second process on the machine takes another folder; the first folder is taken again once it is free."""
     cache = tmp_path / "cache"
@@ -161,7 +174,7 @@ def test_processes_have_folders_of_their_own(url: str, tmp_path: Path) -> None:
     with entries_at(url, cache) as entries:
         again = _folder(entries)
 
-    assert (["0", "1"], first) == (folders, again)
+    assert (["0", "1"], first) == ([name.partition("-")[2] for name in folders], again)
 
 
 def test_that_of_another_store_is_thrown_away(server: PostgresServer, url: str, tmp_path: Path) -> None:

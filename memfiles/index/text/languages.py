@@ -10,8 +10,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from typing import Any, cast
+from unicodedata import unidata_version
+from zlib import crc32
 
-from Stemmer import Stemmer
+from Stemmer import Stemmer, version
 
 ENGLISH = "porter"
 _MAX_CACHED = 100_000  # stems
@@ -59,6 +61,11 @@ def language_of(words: Collection[str]) -> str:
             counts[language] = counts.get(language, 0) + 1
     best = max(counts, key=counts.__getitem__, default=ENGLISH)
     return best if counts and counts[best] > counts.get(ENGLISH, 0) else ENGLISH
+
+
+def made_with(unicode: str = unidata_version, stemmer: str = version()) -> int:
+    """A number for the versions of what cuts and stems words: with others, a text may have other words."""
+    return crc32(f"{unicode} {stemmer}".encode())
 
 
 class SnowballStemmers:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, LiteralString
 
-from memfiles.errors import StorageFailed
+from memfiles.errors import MemfilesError, StorageFailed
 from memfiles.storage.home import Note
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ _MONTH_SUFFIX = ".jsonl"
 _UNREAD, _UNCHANGED = "the audit cannot be read", "a line of the audit cannot be changed"
 _NO_IMAGE = "the image of the index cannot be used"
 _PART_MAX = 8 * 2**20
+_STAGED = 1000  # numbers of parts for an image that is not published yet
+_STAGED_SECONDS = 3600.0  # after which its process is taken for dead
 _LEDGER = ("note", "meta")
 _SCOPED = "workspace = current_setting('memfiles.workspace')"
 
@@ -64,10 +66,18 @@ STATEMENTS: dict[str, LiteralString] = {
     " SELECT coalesce(sum(greatest(cardinality(c.paths), 1)), 0) FROM {s}.commits c"  # one stands for those removed
     " WHERE c.workspace = %(workspace)s AND c.at >= f.at)) RETURNING erased",
     "lock_image": "SELECT erased FROM {s}.image_state WHERE workspace = %(workspace)s FOR UPDATE",
-    "drop_image": "DELETE FROM {s}.image WHERE workspace = %(workspace)s",
+    # Parts that are not published yet have negative numbers. A part is there before its statement takes the lock.
+    "stage_image": "WITH same AS (SELECT FROM {s}.image_state WHERE workspace = %(workspace)s"
+    " AND erased = %(erased)s FOR UPDATE) INSERT INTO {s}.image (workspace, part, id, format, data)"
+    " SELECT %(workspace)s, %(part)s, %(id)s, %(format)s, %(data)b FROM same"
+    " ON CONFLICT (workspace, part) DO UPDATE SET data = excluded.data WHERE image.id = excluded.id RETURNING 1",
+    "drop_image": "DELETE FROM {s}.image WHERE workspace = %(workspace)s AND part >= 0",
+    "publish_image": "UPDATE {s}.image SET part = part - %(least)s"
+    " WHERE workspace = %(workspace)s AND id = %(id)s AND part < 0",
+    "drop_staged": "DELETE FROM {s}.image WHERE workspace = %(workspace)s AND part < 0"
+    " AND (id = %(id)s OR at < clock_timestamp() - make_interval(secs => %(age)s)) RETURNING 1",
+    "give_image": "UPDATE {s}.image_state SET claimed = '-infinity' WHERE workspace = %(workspace)s RETURNING 1",
     "erase_image": "SELECT set_config('lock_timeout', %(wait)s, true), {s}.erase_image(%(workspace)s, '{{}}')",
-    "put_image": "INSERT INTO {s}.image (workspace, part, id, format, data)"
-    " VALUES (%(workspace)s, %(part)s, %(id)s, %(format)s, %(data)b)",
     "get_image": "SELECT id, data FROM {s}.image WHERE workspace = %(workspace)s AND part = %(part)s"
     " AND format = %(format)s AND octet_length(data) <= %(limit)s",
     "give_lease": "UPDATE {s}.lease SET until = '-infinity'"
@@ -90,16 +100,42 @@ class ImageRows:
         return int(found[0][0]) if found else None
 
     def keep(self, parts: Iterable[bytes], *, format: int, erased: int) -> bool:
-        """See ``IndexImages``: whoever erases something meanwhile waits for the end, and then removes it."""
-        id = int.from_bytes(os.urandom(8)) >> 2
+        """See ``IndexImages``: whoever erases something meanwhile removes the parts that are there, and no more come.
+
+        No lock is held while a part is on its way, so that nobody waits for a slow link.
+        """
+        id, is_kept = int.from_bytes(os.urandom(8)) >> 2, False
+        least = -_STAGED * (1 + id % 2**20)
+        known = {"id": id, "format": format, "erased": erased}
+        self._ask("drop_staged", id=id, age=_STAGED_SECONDS)
+        try:
+            for number, data in enumerate(chain(parts, (b"",)), start=1):
+                if not self._ask("stage_image", part=least + number - 1, data=data, **known):
+                    return False
+            is_kept = self._publish(id, least, erased=erased, count=number)
+        finally:
+            if not is_kept:
+                self.give(id)
+        return is_kept
+
+    def give(self, id: int = -1) -> None:
+        """See ``IndexImages``; parts with this id go."""
+        with suppress(MemfilesError):  # then nobody has the turn for a while
+            self._ask("drop_staged", id=id, age=_STAGED_SECONDS)
+            self._ask("give_image")
+
+    def _publish(self, id: int, least: int, *, erased: int, count: int) -> bool:
         with self._connections.transaction(self._statements["lock_image"], self._workspace, what=_NO_IMAGE) as done:
             if done.execute(self._statements["lock_image"], self._workspace).fetchone() != (erased,):
                 return False
             done.execute(self._statements["drop_image"], self._workspace)
-            for number, data in enumerate(chain(parts, (b"",))):
-                given = {**self._workspace, "part": number, "id": id, "format": format, "data": data}
-                done.execute(self._statements["put_image"], given)
+            given = {**self._workspace, "id": id, "least": least}
+            if done.execute(self._statements["publish_image"], given).rowcount != count:
+                raise StorageFailed(f"{_NO_IMAGE}: another process removed a part")
         return True
+
+    def _ask(self, statement: str, **given: Any) -> Sequence[tuple[Any, ...]]:
+        return self._connections.ask(self._statements[statement], {**self._workspace, **given}, what=_NO_IMAGE) or ()
 
     def parts(self, *, format: int) -> Iterator[bytes]:
         """See ``IndexImages``."""
