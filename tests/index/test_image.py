@@ -23,6 +23,7 @@ from memfiles.records.record import NOBODY, Stamp
 from memfiles.storage.record_store import Records, RecordStore, RemoteStore
 from tests.index.test_store_cache import ANN, entries_at, found
 from tests.support.postgres import SCHEMA, PostgresServer, postgres_server
+from tests.support.records import wait_until
 from tests.support.saved import Visitor
 
 pytestmark = pytest.mark.slow
@@ -524,6 +525,9 @@ def test_a_process_that_built_the_index_leaves_one_when_it_closes(
         keeper.renew()
         keeper.least = 1
         found(entries, "green")
+        query = f"SELECT count(*) FROM {SCHEMA}.image_state WHERE workspace = %s"
+        with server.admin() as admin:
+            wait_until(lambda: admin.execute(query, (workspace,)).fetchone() == (1,))  # it was begun
 
     assert 1 == len(image(server, workspace))
 
