@@ -235,10 +235,10 @@ def _declared_embedder(spec: EntriesSpec) -> Embedder | None:
     """The embedder that the workflow asks for; without the extra, searches use words alone and a warning says so."""
     if not spec.meaning:
         return None
-    from memfiles.index.search.embedder import LackingEmbedder, SentenceEncoder  # late: it looks for its model
+    from memfiles.index.search.embedder import LackingEmbedder, WordVectors  # late: it looks for its model
 
     try:
-        return SentenceEncoder()
+        return WordVectors()
     except ExtraMissing as error:
         _log.warning("searches of entries use words alone: %s", error)
         return LackingEmbedder(str(error))

@@ -17,7 +17,7 @@ from statistics import fmean, median
 import pytest
 
 from memfiles.entries.drafts import Draft
-from memfiles.index.search.embedder import SentenceEncoder
+from memfiles.index.search.embedder import WordVectors
 from memfiles.index.search.vectors import Matrices, keep
 from tests.benchmarks import page, retrieval
 from tests.benchmarks.article import ARTICLE, paragraph_questions
@@ -164,7 +164,7 @@ def _costs() -> Iterator[Figure]:
     """The processor time of a search by words and by meaning; medians of the least of three."""
     import numpy
 
-    encoder = SentenceEncoder() if retrieval.encoder() is not None else None  # which embeds every question anew
+    encoder = WordVectors() if retrieval.encoder() is not None else None  # which embeds every question anew
     for size in (1_000, 6_000, 10_000, 20_000, 100_000):
         dice = random.Random(size)
         texts, rows, matrices = contents(dice, size), Rows(), Matrices()

@@ -14,16 +14,18 @@ from functools import cache
 
 import pytest
 
-from memfiles.index.search.embedder import Embedder
 from memfiles.index.search.weights import WEIGHTS
 from tests.benchmarks import retrieval
 from tests.benchmarks.bare import show
 from tests.benchmarks.conversations import Conversation, load
 from tests.benchmarks.fitting import Fit, Point, arrays_of, weights_at
 from tests.benchmarks.page import Figure, at_least
-from tests.benchmarks.retrieval import averaged, measured, tokens_of
+from tests.benchmarks.retrieval import Remembering, averaged, measured, tokens_of
 
-NEAR_WORD = (0.0, 0.25, 0.5, 0.75, 1.0)
+BY_MEANING: Mapping[str, Sequence[float]] = {
+    "near_word": (0.0, 0.25, 0.5, 0.75, 1.0),
+    "meaning": (0.25, 0.5, 0.75, 1.0),
+}
 FITTED = ("R@1", "R@5", "R@10", "R@25", "MRR", "all in 1,000")
 SHOWN = ("R@1", "R@5", "R@10", "all in 1,000")
 GOALS: Mapping[str, Mapping[str, float]] = {
@@ -42,7 +44,7 @@ def test_weights(conversations: list[Conversation]) -> None:
     figures = [each.printed() for each in left_out(tuple(conversations))]
     fitted = _fitted(tuple(conversations))[-1]
     if (encoder := retrieval.encoder()) is not None:
-        fitted = {**fitted, "near_word": _near_words(tuple(conversations), encoder)[-1]}
+        fitted = {**fitted, **_by_meaning(tuple(conversations), encoder)[-1]}
     table = {name: _of_table(name) for name in fitted}
     for name, value in fitted.items():
         show(name, f"fitted to all {value:g}", f"in the table {table[name]:g}")
@@ -60,9 +62,9 @@ def left_out(conversations: tuple[Conversation, ...]) -> Sequence[Figure]:
 def _left_out(conversations: tuple[Conversation, ...]) -> Iterator[Figure]:
     encoder = retrieval.encoder()
     found: dict[str, list[dict[str, float]]] = {}
-    near_words = _near_words(conversations, encoder) if encoder is not None else [0.0] * len(conversations)
-    for conversation, point, near_word in zip(conversations, _fitted(conversations), near_words, strict=False):
-        weights, tokens = weights_at({**point, "near_word": near_word}), tokens_of(conversation)
+    more = _by_meaning(conversations, encoder) if encoder is not None else [{}] * len(conversations)
+    for conversation, point, also in zip(conversations, _fitted(conversations), more, strict=False):
+        weights, tokens = weights_at({**point, **also}), tokens_of(conversation)
         last = max(turn.said for turn in conversation.turns)
         unsaid = replace(conversation, turns=tuple(replace(turn, said=last) for turn in conversation.turns))
         for what, given in ("", conversation), (", without said_at", unsaid):
@@ -93,24 +95,27 @@ def _fitted(conversations: tuple[Conversation, ...]) -> Sequence[Point]:
 
 
 @cache
-def _near_words(conversations: tuple[Conversation, ...], encoder: Embedder) -> Sequence[float]:
-    """The weight of words near in meaning that does best without each conversation in turn, and then in all.
+def _by_meaning(conversations: tuple[Conversation, ...], encoder: Remembering) -> Sequence[Point]:
+    """The weights of meaning that do best without each conversation in turn, and then in all.
 
     By real searches, with the other weights of the table: each conversation adds what it finds with each value.
     """
-    found = [[_mean_found(it, encoder, near_word) for it in conversations] for near_word in NEAR_WORD]
     asked = [len(it.questions) for it in conversations]
     left = [
         [place for place in range(len(conversations)) if place != without] for without in (*range(len(asked)), None)
     ]
-    value = {each: dict(zip(NEAR_WORD, (sum(row[at] * asked[at] for at in places) for row in found), strict=True))
-             for each, places in enumerate(left)}  # fmt: skip
-    return [max(NEAR_WORD, key=value[each].__getitem__) for each in range(len(left))]
+    found: list[dict[str, float]] = [{} for _ in left]
+    for name, values in BY_MEANING.items():
+        each = {value: [_mean_found(it, encoder, **{name: value}) for it in conversations] for value in values}
+        for places, best in zip(left, found, strict=True):
+            best[name] = max(values, key=lambda value: sum(each[value][at] * asked[at] for at in places))  # noqa: B023
+    return found
 
 
-def _mean_found(conversation: Conversation, encoder: Embedder, near_word: float) -> float:
-    """The mean of what is fitted for, with this weight of words near in meaning."""
-    find = retrieval.searching(conversation, embedder=encoder, weights=WEIGHTS._replace(near_word=near_word))
+@cache
+def _mean_found(conversation: Conversation, encoder: Remembering, **weights: float) -> float:
+    """The mean of what is fitted for, with these weights."""
+    find = retrieval.searching(conversation, embedder=encoder, weights=WEIGHTS._replace(**weights))  # type: ignore[arg-type]
     tokens = tokens_of(conversation)
     figures = averaged(measured(it.evidence, find(it.text), tokens) for it in conversation.questions)
     return sum(figures[name] for name in FITTED) / len(FITTED)

@@ -82,7 +82,7 @@ def _rank_bm25(directory: Path, texts: Sequence[str]) -> Ask:
 def _langgraph(directory: Path, texts: Sequence[str]) -> Ask:
     """LangGraph's store in memory, with the small encoder that is an extra here."""
     memory, encoder = _needed("langgraph.store.memory"), _needed("memfiles.index.search.embedder")
-    embedder = encoder.SentenceEncoder()
+    embedder = encoder.WordVectors()
     store = memory.InMemoryStore(
         index={"dims": 512, "embed": lambda many: [list(map(float, each)) for each in embedder.embed(many)]}
     )

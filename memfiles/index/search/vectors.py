@@ -4,7 +4,8 @@ A vector is kept under the model's name and the digest of the content, so a cont
 is saved, and another model starts from nothing. A question is compared with the vector of an entry together with those
 of its neighbours, as what was said just before and after says what a short text is about: in conversations that found
 0.6 points of recall@10 more than vectors of single entries. The matrix of a partition stays in memory; a search adds
-what was saved since, so it reads few vectors. It compares with all of them, and needs no vector index.
+what was saved since, so it reads few vectors. It needs no vector index: it compares with the first numbers of all of
+them, and with all numbers of the nearest few. Which these are depends on no entry that is hidden.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 NEAREST = 50  # entries that gain by their meaning
 SORTED_FIRST = 200  # entries, of which most often some are those
+ALL_UP_TO = 2048  # entries, with which a question is compared by all numbers
+BEGIN = 128  # numbers of a vector that are compared first
+BEGUN, SAMPLE = 256, 96  # entries of each partition, the nearest by these, and those from which the median is taken
 IN_ONE_THREAD = 8192  # numbers; OpenBLAS multiplies more than 9,216 in several
 BATCH = 64  # texts embedded at once, at most
 BATCH_CHARACTERS = 16_000  # about 4,000 tokens, by estimate a second; one text may be longer
@@ -56,7 +60,9 @@ class VectorRow(NamedTuple):
 class Matrix(Struct, eq=False):
     """The vectors of one partition, as of a change of it: a row for each entry, in the order in which they came.
 
-    ``runs`` and ``ordinals`` are those of the entries; of rows in no run, the run is the row's own.
+    ``runs`` and ``ordinals`` are those of the entries; of rows in no run, the run is the row's own. ``begin`` has the
+    first numbers of each vector together with its neighbours, in the ``order`` of the runs. ``by_id`` has the places in
+    it by row, as the numbers of runs tell of what others searched.
     """
 
     state: PartState = PartState()
@@ -65,11 +71,13 @@ class Matrix(Struct, eq=False):
     runs: Any = None
     ordinals: Any = None
     order: Any = None
+    by_id: Any = None
+    begin: Any = None
 
     @property
     def nbytes(self) -> int:
         """The memory that it takes."""
-        return 0 if self.data is None else int(self.data.nbytes)
+        return 0 if self.data is None else int(self.data.nbytes + self.begin.nbytes)
 
     def without(self, gone: Collection[int]) -> Matrix:
         """The same without these rows, as of the same change."""
@@ -83,10 +91,12 @@ class Matrix(Struct, eq=False):
         return Matrix(self.state, self.ids[kept], self.data[kept], self.runs[kept], self.ordinals[kept]).ordered()
 
     def ordered(self) -> Matrix:
-        """The same with the order of its runs."""
+        """The same with the order of its runs, and what follows from it."""
         import numpy
 
         self.order = numpy.lexsort((self.ordinals, self.runs))
+        self.by_id = numpy.argsort(self.ids[self.order])
+        self.begin = _with_neighbours(self.data[self.order, :BEGIN], self.runs[self.order])
         return self
 
 
@@ -299,67 +309,95 @@ def gains(
     import numpy
 
     asked = _unit(numpy.asarray(embedder.embed([query]), dtype=numpy.float32))[0]
-    found = [
-        _near(matrix, asked, but=scope.shadowed, associate=associate)
-        for part in scope.parts
-        if len((matrix := matrices.of(scope.connection, part, embedder.model_id, length=len(asked))).ids)
-    ]
-    if not found:
+    every = (matrices.of(scope.connection, part, embedder.model_id, length=len(asked)) for part in scope.parts)
+    known = [matrix for matrix in every if len(matrix.ids)]
+    if not known:
         return {}
-    ids, near = (numpy.concatenate(each) for each in zip(*found, strict=True))
-    chosen = _kept(scope, ((float(near[place]), int(ids[place])) for place in _descending(near)))
-    low = float(numpy.median(near)) if chosen else 0.0
+    for begun in BEGUN, None:  # all, if most of the nearest do not count
+        found = [_near(matrix, asked, but=scope.shadowed, associate=associate, begun=begun) for matrix in known]
+        ids, near, usual = (numpy.concatenate(each) for each in zip(*found, strict=True))
+        chosen = _kept(scope, ((float(near[place]), int(ids[place])) for place in _descending(near, ids)))
+        if len(chosen) == NEAREST:
+            break
+    low = float(numpy.median(usual)) if chosen else 0.0
     return {id: share * (value - low) for value, id in chosen if value > low}
 
 
 def _near(
-    matrix: Matrix, asked: NDArray[float32], *, but: Collection[int], associate: bool
-) -> tuple[Any, NDArray[float32]]:
-    """The entries, and how near each is, alone or with the ones just before and after it in its run."""
+    matrix: Matrix, asked: NDArray[float32], *, but: Collection[int], associate: bool, begun: int | None
+) -> tuple[Any, NDArray[float32], NDArray[float32]]:
+    """Entries, how near each is, alone or with the ones just before and after it in its run; and how near others are.
+
+    Of many, they are the ``begun`` nearest by their first numbers.
+    """
     import numpy
 
-    order = matrix.order
+    order, by_id = matrix.order, matrix.by_id
     if but:
         order = order[~numpy.isin(matrix.ids[order], list(but))]
-    alone = _products(matrix.data, asked)[order]
-    seen = matrix.ids[order]
-    if not associate or len(seen) < 2:
-        return seen, alone
-    runs = matrix.runs[order]
+        by_id = numpy.argsort(matrix.ids[order])
+    runs = matrix.runs[order] if associate else None
+    if begun is None or len(order) <= ALL_UP_TO or len(asked) <= BEGIN:
+        near = _with_neighbours(_products(matrix.data, asked)[order], runs)
+        return matrix.ids[order], near, near
+    if but or not associate:
+        likely = _with_neighbours(_products(matrix.data, asked[:BEGIN])[order], runs)
+    else:
+        likely = _products(matrix.begin, asked[:BEGIN])
+    first = numpy.flatnonzero(likely >= numpy.partition(likely, -begun)[-begun])
+    some = by_id[:: len(order) // SAMPLE]
+    is_near = numpy.zeros(len(order) + 2, dtype=bool)
+    for by in range(3):
+        is_near[first + by] = is_near[some + by] = True
+    around = numpy.flatnonzero(is_near[1:-1])
+    near = _with_neighbours(_products(matrix.data[order[around]], asked), None if runs is None else runs[around])
+    of_first, usual = (near[numpy.searchsorted(around, places)] for places in (first, some))
+    return matrix.ids[order[first]], of_first, usual
+
+
+def _with_neighbours(alone: NDArray[float32], runs: NDArray[Any] | None) -> NDArray[float32]:
+    """How near each entry, or its vector, is together with those next to it in the same run; alone without ``runs``."""
+    import numpy
+
+    if runs is None:
+        return alone
     same = (runs[1:] == runs[:-1]).astype(numpy.float32)
-    around, number = numpy.zeros_like(alone), numpy.zeros_like(alone)
-    around[1:] += alone[:-1] * same
-    around[:-1] += alone[1:] * same
+    number = numpy.zeros(len(alone), dtype=numpy.float32)
     number[1:] += same
     number[:-1] += same
+    if alone.ndim > 1:
+        same, number = same[:, None], number[:, None]
+    around = numpy.zeros_like(alone)
+    around[1:] += alone[:-1] * same
+    around[:-1] += alone[1:] * same
     beside = numpy.where(number > 0, around / numpy.maximum(number, 1), alone)
-    return seen, (alone + AROUND * beside).astype(numpy.float32)
+    return (alone + AROUND * beside).astype(numpy.float32)
 
 
 def _products(data: NDArray[float32], asked: NDArray[float32]) -> NDArray[float32]:
-    """The product of each row with the question, some rows at a time: too few for threads.
+    """The product of the question with the first numbers of each row, some rows at a time: too few for threads.
 
     Those of OpenBLAS wait actively for each other, which cost more than the product where others use the processors.
     """
     import numpy
 
-    count, length = data.shape
-    some = max(1, IN_ONE_THREAD // length)
+    (count, length), begin = data.shape, len(asked)
+    some = max(1, IN_ONE_THREAD // begin)
     whole = count // some * some
-    found: NDArray[float32] = numpy.matmul(data[:whole].reshape(-1, some, length), asked).ravel()
-    return numpy.concatenate([found, data[whole:] @ asked])
+    found: NDArray[float32] = numpy.matmul(data[:whole].reshape(-1, some, length)[:, :, :begin], asked).ravel()
+    return numpy.concatenate([found, data[whole:, :begin] @ asked])
 
 
-def _descending(near: NDArray[float32]) -> Iterator[int]:
-    """The places of the numbers, those of the largest first, and of equal ones in their order; few are sorted first."""
+def _descending(near: NDArray[float32], ids: NDArray[Any]) -> Iterator[int]:
+    """The places of the numbers, the largest first, and the newest row of equal ones; few of them are sorted first."""
     import numpy
 
     rest = numpy.arange(len(near))
     if len(near) > SORTED_FIRST:
         is_first = near >= numpy.partition(near, -SORTED_FIRST)[-SORTED_FIRST]
         first, rest = numpy.flatnonzero(is_first), numpy.flatnonzero(~is_first)
-        yield from first[numpy.argsort(-near[first], kind="stable")]
-    yield from rest[numpy.argsort(-near[rest], kind="stable")]
+        yield from first[numpy.lexsort((-ids[first], -near[first]))]
+    yield from rest[numpy.lexsort((-ids[rest], -near[rest]))]
 
 
 def _kept(scope: SearchScope, ordered: Iterator[tuple[float, int]]) -> list[tuple[float, int]]:

@@ -2,8 +2,8 @@
 
 ``tests/benchmarks/bench_weights.py`` fits them to five long conversations (LoCoMo), for recall at several cuts and for
 all evidence within 1,000 tokens, from round values and drawn back to them. It also fits them to four of the five and
-measures on the fifth; docs/measurements/retrieval.md has the figures. ``near_word`` is the best of five values,
-by searches with meaning. ``meaning``, ``link``, ``tag`` and ``most`` were set by hand, ``BRIEF`` by paragraphs (XQuAD).
+measures on the fifth; docs/measurements/retrieval.md has the figures. ``near_word`` and ``meaning`` are the best of a
+few values, by searches with meaning. ``link``, ``tag`` and ``most`` were set by hand, ``BRIEF`` by paragraphs (XQuAD).
 What did not help is not here: the length of a text, a share of the words of the question, less lent where it asks when,
 and Rocchio's feedback.
 """
@@ -52,7 +52,7 @@ class Weights(NamedTuple):
     tells_number: float = 0.25
     """Of the best score by itself, for an entry with a number if the question asks how many."""
 
-    meaning: float = 0.5
+    meaning: float = 0.75
     """Of the best score by words, for a nearness of 1 more than the median, for the nearest entries in meaning."""
 
     near_word: float = 0.75

@@ -19,7 +19,7 @@ import memfiles
 from memfiles.entries.drafts import Draft
 from memfiles.errors import StorageFailed
 from memfiles.index.search import vectors
-from memfiles.index.search.embedder import CircuitBreaker, GuardedEmbedder, ModelUnavailable, SentenceEncoder
+from memfiles.index.search.embedder import CircuitBreaker, GuardedEmbedder, ModelUnavailable, WordVectors
 from tests.support.saved import Clock, Visitor, entries_in
 from tests.support.workflows import write_workflow
 
@@ -407,11 +407,15 @@ def test_an_embedder_that_knows_no_near_words_is_used_without(tmp_path: Path, ca
     assert 1 == sum("KeyError" in record.getMessage() for record in caplog.records)
 
 
+@pytest.fixture(scope="module")
+def encoder() -> WordVectors:
+    return WordVectors()  # loads its words once
+
+
 @pytest.mark.slow
-def test_the_model_knows_words_of_nearly_the_same_meaning() -> None:
+def test_the_model_knows_words_of_nearly_the_same_meaning(encoder: WordVectors) -> None:
     """In all its languages, folded, without the word itself; of what is none of its words, nothing."""
-    encoder = SentenceEncoder()
-    before = encoder.near_words("dog")
+    before = WordVectors().near_words("dog")
     encoder.embed(["a text"])
     found = {word: dict(encoder.near_words(word)) for word in ("dog", "job", "zzqx", "", "\u72ac")}
 
@@ -421,3 +425,14 @@ def test_the_model_knows_words_of_nearly_the_same_meaning() -> None:
     assert {"work", "career"} & found["job"].keys()
     assert "dog" not in found["dog"]
     assert all(0.4 <= near <= 1 for each in found.values() for near in each.values())
+
+
+@pytest.mark.slow
+def test_texts_of_one_meaning_are_near(encoder: WordVectors) -> None:
+    """Also in two languages; a text of no known word is near none, and no text raises."""
+    dog, hund, tax, none, odd = encoder.embed(["my dog barks", "mein Hund bellt", "pay taxes in May", "", "\ud800"])
+
+    assert dog @ hund > dog @ tax + 0.2
+    assert not none.any()
+    assert 512 == len(odd)
+    assert 1.0 == pytest.approx(float(dog @ dog))

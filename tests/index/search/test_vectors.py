@@ -5,6 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy
 
 from memfiles.index.search import vectors
 from memfiles.index.search.scope import RARE
@@ -39,6 +43,27 @@ class NearEmbedder(SubjectEmbedder):
     def near_words(self, word: str) -> Sequence[tuple[str, float]]:
         """See ``WordNeighbours``."""
         return [(other, 0.9 - 0.1 * place) for place, other in enumerate(self._near.get(word, ()))]
+
+
+class NumberedEmbedder:
+    """An embedder to which a letter and a number are a direction that depends on the number, and no more."""
+
+    model_id = "numbered-1"
+
+    def embed(self, texts: Sequence[str]) -> Sequence[Any]:
+        """The sum of the directions, in 256 numbers."""
+        return [sum(self._direction(word[1:]) for word in text.split()) for text in texts]
+
+    def _direction(self, word: str) -> Any:
+        return numpy.random.default_rng(crc32(word.encode())).standard_normal(256)
+
+
+def _many(*more: Row) -> Rows:
+    """More entries than a question is compared with by all numbers, in runs of three."""
+    rows = Rows()
+    numbered = (Row(f"k{n}", f"t{n}", run=f"r{n // 3}", thread="t") for n in range(vectors.ALL_UP_TO + 200))
+    rows.save_many([*numbered, *more])
+    return rows
 
 
 def _rows() -> Rows:
@@ -92,6 +117,43 @@ def test_a_scrub_takes_vectors_of_removed_contents_along(tmp_path: Path) -> None
     texts.scrub(rows.connection)
 
     assert [(1,)] == rows.connection.execute("SELECT count(*) FROM vector").fetchall()
+
+
+def test_among_many_entries_the_nearest_are_found() -> None:
+    """Whatever the first numbers of their vectors have in common with others."""
+    near = _many().search("q600 q1201 q1200 q1202", embedder=NumberedEmbedder(), associate=False)
+
+    assert {"k600", "k1200", "k1201", "k1202"} == {hit.key for hit in near[:4]}
+
+
+def test_among_many_entries_those_that_a_filter_keeps_are_found() -> None:
+    """However many others are nearer: all are compared then."""
+    rows = _many()
+    kept = [rows.id(f"k{n}") for n in range(0, 300, 5)]
+    question = " ".join(f"q{n}" for n in range(300, 900)) + " q0" * 20
+
+    def keep(ids: Sequence[int]) -> Sequence[int]:
+        return [id for id in ids if id in kept]
+
+    found = rows.search(question, keep=keep, limit=50, embedder=NumberedEmbedder(), associate=False)
+
+    assert "k0" == found[0].key
+    assert len(found) > 10
+
+
+def test_among_many_entries_those_that_do_not_count_change_no_meaning() -> None:
+    """Neither what is nearest nor how near it is, though they stand between others of a run."""
+    shadowed = [Row(f"s{n}", f"t{600 + n}", run=f"r{n}", thread="t") for n in range(40)]
+    alone, among = _many(), _many(*shadowed)
+    hidden = frozenset(among.id(row.key) for row in shadowed)
+
+    def said(rows: Rows, question: str, **options: object) -> list[tuple[str, float]]:
+        return [
+            (key, round(score, 5)) for key, score, *_ in rows.said(question, embedder=NumberedEmbedder(), **options)
+        ]
+
+    for question in ("q601", "q1 q2 q3 q4", "q17 q630 q2000"):
+        assert said(alone, question) == said(among, question, shadowed=hidden)
 
 
 def test_hidden_entries_change_no_meaning() -> None:
