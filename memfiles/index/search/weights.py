@@ -55,7 +55,7 @@ class Weights(NamedTuple):
     meaning: float = 0.75
     """Of the best score by words, for a nearness of 1 more than the median, for the nearest entries in meaning."""
 
-    near_word: float = 0.75
+    near_word: float = 1.0
     """Of the weight of a word that hardly any entry holds, for a word of the same meaning (a cosine of 1)."""
 
 
