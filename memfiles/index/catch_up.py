@@ -112,7 +112,7 @@ class Maintenance:
         """Whether the rows are known to be equal to the records."""
         return (
             self.trust is Trust.CURRENT
-            and not self.must_compare
+            and not (self.must_compare or self._must_scrub)
             and self._pending.is_empty()
             and self.database.is_current
             and all(self._records.signature(path) == found for path, found in self._watched.items())
@@ -244,7 +244,7 @@ class Maintenance:
             return
         if self._watched or not self.is_fresh():
             self.apply(is_alone=True)
-        if self._records.has_erased and self.trust is Trust.CURRENT:
+        if (self._records.has_erased or self._must_scrub) and self.trust is Trust.CURRENT:
             self._scrub()
         if self.trust is not Trust.CURRENT or _meta(self._connection(), "boot") is None:
             return  # or nothing was written since it was last sealed

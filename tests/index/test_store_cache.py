@@ -36,6 +36,17 @@ with entries_at(sys.argv[1], Path(sys.argv[2])) as entries:
 """
 
 
+KILLED = """
+import os, sys
+from pathlib import Path
+from memfiles.index.catch_up import Maintenance
+from tests.index.test_store_cache import entries_at, found
+Maintenance._scrub = lambda *_: os._exit(9)  # the rows are current, and words of earlier ones are still in the file
+with entries_at(sys.argv[1], Path(sys.argv[2])) as entries:
+    found(entries, "zebra")
+"""
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     with postgres_server() as started:
@@ -111,6 +122,25 @@ def test_nothing_forgotten_is_left_in_it(url: str, tmp_path: Path, ending: signa
         assert ([], 10) == (found(entries, "quagmire"), len(found(entries, "zebra")))
         assert [] == [name for name in holding(cache, b"quagmire") if not name.endswith(("-wal", "-shm"))]
 
+    assert [] == holding(cache, b"quagmire")
+
+
+def test_nothing_forgotten_is_left_in_it_after_a_kill_between_the_rows_and_the_rest(url: str, tmp_path: Path) -> None:
+    """Nothing in the rows tells the next process of it, so that is noted."""
+    cache = tmp_path / "cache"
+    with entries_at(url, cache) as entries:
+        entries.save(ANN, "secret", "xylophone quagmire")
+        entries.save_many(ANN, [{"key": f"k{number}", "content": f"zebra {number}"} for number in range(300)])
+        assert ["secret"] == found(entries, "quagmire")
+    with entries_at(url, tmp_path / "elsewhere") as other:
+        other.forget(ANN, key="secret")
+    killed = subprocess.run([sys.executable, "-c", KILLED, url, str(cache)], cwd=ROOT, check=False)
+    left = holding(cache, b"quagmire")
+    with entries_at(url, cache) as entries:
+        assert 10 == len(found(entries, "zebra"))
+        at_once = [name for name in holding(cache, b"quagmire") if not name.endswith(("-wal", "-shm"))]
+
+    assert (9, True, []) == (killed.returncode, bool(left), at_once)
     assert [] == holding(cache, b"quagmire")
 
 

@@ -232,6 +232,23 @@ def test_a_workspace_has_any_name_and_its_client_any_encoding(
     assert ["1", "2"] == lines(open_store(name), "a.json")
 
 
+def test_a_database_without_an_encoding_is_used_as_any_other(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the environment says that the client has none."""
+    monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
+    name = f"bytes-{server.workspace()}"
+    with server.admin() as admin:
+        admin.execute(f"CREATE DATABASE \"{name}\" ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+    url = server.url("\u5317\u4eac", user="postgres").replace("/postgres?", f"/{name}?")
+    with entries_at(url, None) as entries:
+        entries.save(ANN, "Stra\u00dfe", "\u5317\u4eac gr\u00fc\u00dft")
+        matches = [match.found.key for match in entries.search(ANN, "\u5317\u4eac").matches]
+        got = entries.get(ANN, "Stra\u00dfe")
+
+    assert (["Stra\u00dfe"], "\u5317\u4eac gr\u00fc\u00dft") == (matches, got.content if got else None)
+
+
 def test_an_answer_that_cannot_be_found_out_is_an_unknown_outcome(
     server: PostgresServer, proxy: CuttingProxy, open_store: Callable[..., PostgresStore]
 ) -> None:
@@ -536,6 +553,7 @@ def test_a_server_that_is_not_there_is_told(own: PostgresServer) -> None:
         ("postgresql://host/db?workspace=w&pool=0", "pool in the store's URL"),
         ("postgresql://host/db?workspace=w&pool=²", "pool in the store's URL"),
         ("postgresql://host/db?workspace=w&workspace=v", "has an option twice"),
+        ("postgresql://host/db?workspace=w&client_encoding=sql_ascii", "client_encoding in the store's URL"),
         ("postgresql://host/db?workspace=w&colour=blue", "the store's URL: invalid"),
         ("postgresql://host:port/db?workspace=w", "cannot be read"),
         ("mysql://host/db?workspace=w", "begins with postgresql://"),

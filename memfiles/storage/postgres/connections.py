@@ -57,6 +57,7 @@ _ALIVE = {  # a peer that is gone is noticed within half a minute, also while an
     "keepalives_count": "3",
     "tcp_user_timeout": "25000",
     "application_name": "memfiles",
+    "client_encoding": "UTF8",  # a database in SQL_ASCII would give bytes for text, and takes any
 }
 _PLAIN: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -104,6 +105,8 @@ def located(url: str, *, workspace: str = "") -> Location:
         raise InvalidArgument("schema in the store's URL: use 1 to 63 of a-z, 0-9 and _, not beginning with a digit")
     if not (1 <= len(workspace) <= 128 and workspace.isprintable()):
         raise InvalidArgument("workspace in the store's URL: use 1 to 128 characters")
+    if (encoding := options.get("client_encoding", "")).replace("_", "").upper() == "SQLASCII":
+        raise InvalidArgument(f"client_encoding in the store's URL: {encoding} says nothing of what text means")
     if not (pool.isascii() and pool.isdigit() and 1 <= int(pool) <= 100):
         raise InvalidArgument("pool in the store's URL must be a whole number from 1 to 100")
     found = {"host": unquote(parts.hostname or ""), "port": str(port or ""), "user": unquote(parts.username or "")}
