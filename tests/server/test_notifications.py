@@ -256,7 +256,7 @@ def test_an_entry_that_is_deleted_and_restored(offer: Offer, era: str) -> None:
 def test_a_file_that_another_deploy_hides(offer: Offer, era: str) -> None:
     """Tools and resources are others then; what happens in the file is no news any more."""
     folder = _folder(offer)
-    hidden = WORKFLOW.replace("How to work.", "How to work., level: CONFIDENTIAL")
+    hidden = (folder / "workflow.yaml").read_text().replace("How to work.", "How to work., level: CONFIDENTIAL")
 
     async def heard() -> list[ServerEvent]:
         async with listening(offer.server(), era, ["memory://files/rules", NOTES], tools=True) as (_, news):
