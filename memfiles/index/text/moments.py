@@ -3,7 +3,8 @@
 A day has the words ``day20260504``, ``week202619`` (ISO 8601), ``month202605``, ``year2026`` and ``monthmay``; what is
 less exact has fewer. An expression is resolved from the day on which it was said, or, where the text names one day and
 tells of the time before it, from that day. Dates are read in ISO 8601 and as they are written in English, in which
-relative expressions are read as well.
+relative expressions are read as well. A question is also read in other languages, as an entry has the words of the day
+on which it was said whatever its language is.
 """
 
 from __future__ import annotations
@@ -50,6 +51,78 @@ _TURNING = frozenset("last past previous this next".split())
 _TURNED = frozenset(["morning", "night", "week", "weekend", "month", "year", *DAYS])
 _NEAR = {"yesterday": -1, "last night": -1, "tomorrow": 1}
 _TURNS = {"this": 0, "next": 1}
+# Of questions in other languages, folded: German, French, Spanish, Italian, Portuguese, Russian and Arabic.
+_NAMES = """
+    januar februar marz april mai juni juli august september oktober november dezember
+    janvier fevrier mars avril mai juin juillet aout septembre octobre novembre decembre
+    enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
+    gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre
+    janeiro fevereiro marco abril maio junho julho agosto setembro outubro novembro dezembro
+    января февраля марта апреля мая июня
+    июля августа сентября октября ноября декабря
+    يناير فبراير مارس ابريل مايو يونيو
+    يوليو اغسطس سبتمبر اكتوبر نوفمبر ديسمبر
+""".split()
+_MONTH_OF = {name: place % 12 + 1 for place, name in enumerate(_NAMES)}
+_WEEKDAY_NAMES = """
+    montag dienstag mittwoch donnerstag freitag samstag sonntag lundi mardi mercredi jeudi vendredi samedi dimanche
+    lunes martes miercoles jueves viernes sabado domingo lunedi martedi mercoledi giovedi venerdi sabato domenica
+""".split()
+_SPANS = {name: DAYS[place % 7] for place, name in enumerate(_WEEKDAY_NAMES)}
+for _unit, _names in {
+    "day": "tag tage tagen jour jours dia dias giorno giorni \u5929",
+    "week": "woche wochen semaine semaines semana semanas settimana settimane \u5468 \u661f\u671f \u793c\u62dc",
+    "month": "monat monate monaten mois mes meses mese mesi \u6708",
+    "year": "jahr jahre jahren an ans annee ano anos anno anni \u5e74",
+}.items():
+    _SPANS |= dict.fromkeys(_names.split(), _unit)
+_COUNT_NAMES = """
+    ein zwei drei vier funf sechs sieben acht neun zehn un deux trois quatre cinq six sept huit neuf dix
+    una dos tres cuatro cinco seis siete ocho nueve diez uno due tre quattro cinque sei sette otto nove dieci
+    \u4e00 \u4e24 \u4e09 \u56db \u4e94 \u516d \u4e03 \u516b \u4e5d \u5341
+""".split()
+_COUNTS = {name: place % 10 + 1 for place, name in enumerate(_COUNT_NAMES)}
+_COUNTS |= {"einem": 1, "einer": 1, "une": 1, "\u4e8c": 2}
+_DISTANT = {
+    "gestern": -1,
+    "vorgestern": -2,
+    "ayer": -1,
+    "anteayer": -2,
+    "avant-hier": -2,
+    "ieri": -1,
+    "ontem": -1,
+    "demain": 1,
+}
+_DISTANT |= {"\u0432\u0447\u0435\u0440\u0430": -1, "\u0627\u0645\u0633": -1}
+_HAN_DISTANT = {"\u6628\u5929": -1, "\u524d\u5929": -2, "\u660e\u5929": 1}
+_HAN_DAYS = "\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u65e5\u5929"  # Monday to Saturday, and Sunday twice
+_WEEKS, _SOME = "\u5468|\u661f\u671f|\u793c\u62dc", rf"\d{{1,3}}|{'|'.join(_COUNTS)}"
+_LATIN_SPANS = "|".join(name for name in _SPANS if name.isascii())
+_MONTH_NAMES = "|".join(_MONTH_OF)
+_OTHERS = re.compile(
+    rf"\b(?P<day1>[0-3]?\d)(?:\.|er|o)? ?(?:de )?(?P<month1>{_MONTH_NAMES})\b(?:,? (?:de |del )?(?P<year1>{_YEAR}))?"
+    rf"|\b(?P<month2>{_MONTH_NAMES})\b (?:de |del )?(?P<year2>{_YEAR})\b"
+    rf"|\b(?P<day3>[0-3]?\d)\.(?P<month3>[01]?\d)\.(?P<year3>{_YEAR})\b"
+    rf"|(?P<year4>{_YEAR})\u5e74(?:(?P<month4>[01]?\d)\u6708(?:(?P<day4>[0-3]?\d)[\u65e5\u53f7])?)?"
+    rf"|\b(?:im|en|em) (?P<month5>{_MONTH_NAMES})\b|(?P<month6>[01]?\d)\u6708(?P<day6>[0-3]?\d)[\u65e5\u53f7]"
+    rf"|\b(?:{'|'.join(_DISTANT)})\b|{'|'.join(_HAN_DISTANT)}"
+    rf"|\b(?:vor|il y a|hace|ha) (?P<count1>{_SOME}) (?P<unit1>{_LATIN_SPANS})\b"
+    rf"|\b(?P<count2>{_SOME}) (?P<unit2>{_LATIN_SPANS}) fa\b"
+    rf"|(?<!\d)(?P<count3>{_SOME})\u4e2a?(?P<unit3>\u5929|{_WEEKS}|\u6708|\u5e74)\u524d"
+    rf"|\b(?:letzt|vorig|vergangen)e[nrms]? (?P<last1>{_LATIN_SPANS})\b"
+    rf"|\b(?P<last2>{_LATIN_SPANS}) (?:derniere?|passee?|pas+ad[oa]|scors[oa])\b"
+    rf"|\u4e0a\u4e2a?(?:{_WEEKS})(?P<han>[{_HAN_DAYS}])|\u4e0a\u4e2a?(?P<last3>{_WEEKS}|\u6708)|(?P<ago>\u53bb)\u5e74"
+)
+# What is in no question in English, mostly, and in each of the above; it takes a tenth of the time to look for these.
+_ENDINGS = ("e", "en", "er", "em", "es")
+_TELLING = frozenset(
+    [*_MONTH_OF, *_DISTANT, *(stem + end for stem in ("letzt", "vorig", "vergangen") for end in _ENDINGS)]
+)
+_TELLING |= set(
+    "avant hier vor il hace ha fa dernier derniere passe passee pasado pasada passado passada scorso scorsa".split()
+)
+_SIGN = re.compile(r"\d\.\d|[\u5e74\u6708\u5929\u5468\u661f\u793c]")
+_HIER = re.compile(r"(?<!-)\bhier\b")
 _OTHER_CASES = {ord("\u017f"): "s", ord("\u0131"): "i", ord("\u0307"): ""}  # the last is left of a dotted capital I
 
 
@@ -73,6 +146,47 @@ def moments_in(text: str, *, said: date | None, words: Collection[str] | None = 
     if origin is not None:
         told += (word for match in _RELATIVE.finditer(text) for word in _resolved(match, origin))
     return list(dict.fromkeys(told))
+
+
+def moments_asked(folded: str, words: Collection[str], *, today: date, language: str = "") -> list[str]:
+    """The words of the moments in a folded question that are not written in English, each once.
+
+    ``words`` are its words, and ``language`` is the one that they seem to be in.
+    """
+    if _TELLING.isdisjoint(words) and _SIGN.search(folded) is None:
+        return []
+    if language == "french":
+        folded = _HIER.sub("ieri", folded)  # which is "here" in German
+    told: list[str] = []
+    for match in _OTHERS.finditer(folded):
+        try:
+            told += _asked(match[0], {name.rstrip("123456"): it for name, it in match.groupdict().items() if it}, today)
+        except (OverflowError, ValueError):  # no such day, or none that a calendar has
+            continue
+    return list(dict.fromkeys(told))
+
+
+def _asked(text: str, found: dict[str, str], today: date) -> list[str]:
+    if (days := _DISTANT.get(text, _HAN_DISTANT.get(text))) is not None:
+        return words_of_day(today + timedelta(days=days))
+    if "count" in found:
+        count = found["count"]
+        return _earlier(today, _SPANS[found["unit"]], int(count) if count.isdecimal() else _COUNTS[count])
+    if "ago" in found:
+        return _earlier(today, "year", 1)
+    if "han" in found:  # of the calendar week before, whatever day it is
+        return words_of_day(today - timedelta(days=today.weekday() + 7 - min(_HAN_DAYS.index(found["han"]), 6)))
+    if (span := _SPANS.get(found.get("last", ""), "")) in DAYS:
+        return words_of_day(today - timedelta(days=(today.weekday() - DAYS.index(span)) % 7 or 7))
+    if span:
+        return _earlier(today, span, 1)
+    if (name := found.get("month")) is None:
+        return [f"year{int(found['year'])}"]
+    month = int(name) if name.isdecimal() else _MONTH_OF[name]
+    exact = date(int(found.get("year", 2000)), month, int(found.get("day", 1)))
+    if "year" not in found:
+        return [f"month{MONTHS[month - 1]}"]
+    return words_of_day(exact) if "day" in found else _month(exact)
 
 
 def tells_when(text: str, words: Collection[str] | None = None) -> bool:

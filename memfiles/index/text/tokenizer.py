@@ -15,7 +15,7 @@ but not counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from functools import lru_cache
 from unicodedata import normalize
@@ -23,7 +23,7 @@ from unicodedata import normalize
 from msgspec import Struct
 
 from memfiles.index.text.languages import ENGLISH, SnowballStemmers, language_of
-from memfiles.index.text.moments import moments_in, words_of_day
+from memfiles.index.text.moments import moments_asked, moments_in, words_of_day
 from memfiles.index.text.traits import READ, traits_of
 
 MAX_QUERY = 65_536  # characters of a question that are read: of a longer one, half of them from each end
@@ -276,13 +276,16 @@ def terms_of(query: str, *, today: date | None = None) -> tuple[Term, ...]:
 
 def _terms(query: str, today: date | None) -> tuple[Term, ...]:
     chunks = _chunks(query)
-    words = words_of(fold(" ".join(chunks)))
+    folded = fold(" ".join(chunks))
+    words = words_of(folded)
     language = language_of(words)
     found = tuple(dict.fromkeys(term for chunk in chunks for term in _terms_of_chunk(chunk, language)))
     terms = tuple(term for term in found if term.text not in STOP_WORDS) or found
-    moments = (
+    moments: Sequence[str] = (
         () if today is None else moments_in(read_part(query), said=today, words=words if query.isascii() else None)
     )
+    if today is not None:
+        moments = list(dict.fromkeys([*moments_asked(folded, words, today=today, language=language), *moments]))
     return (*terms, *(Term(((word,),), ((word,),), word, is_moment=True) for word in moments))
 
 

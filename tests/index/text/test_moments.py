@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from memfiles.index.text.moments import moments_in
-from memfiles.index.text.tokenizer import indexed, words_of
+from memfiles.index.text.moments import moments_asked, moments_in
+from memfiles.index.text.tokenizer import fold, indexed, terms_of, words_of
 from memfiles.index.text.traits import ASKS, TELLS_NUMBER, TELLS_WHEN, traits_of, wanted_by
 from tests.index.entry_rows import Row, Rows
 
@@ -74,6 +74,53 @@ def test_what_is_no_moment_is_left_alone(text: str) -> None:
     """Words that are also names of months, dates that no calendar has, and numbers."""
 
     assert [] == [word for word in moments_in(text, said=SAID) if not word.startswith("year")]
+
+
+@pytest.mark.parametrize(
+    ("question", "first"),
+    [
+        ("Was geschah am 3. M\u00e4rz 2026?", "day20260303"),
+        ("Wen traf sie am 1.5.2026?", "day20260501"),
+        ("Was war vor zwei Wochen?", "week202617"),
+        ("Wer kam letzten Freitag?", "day20260501"),
+        ("Wo war sie gestern?", "day20260505"),
+        ("Was war im Mai?", "monthmay"),
+        ("Qui est parti le 1er f\u00e9vrier 2026 ?", "day20260201"),
+        ("Avec qui \u00e9tait-elle hier ?", "day20260505"),
+        ("Que s'est-il pass\u00e9 il y a trois mois ?", "month202602"),
+        ("O\u00f9 \u00e9tait-elle vendredi dernier ?", "day20260501"),
+        ("\u00bfQu\u00e9 pas\u00f3 el 2 de mayo de 2026?", "day20260502"),
+        ("\u00bfQui\u00e9n llam\u00f3 hace dos d\u00edas?", "day20260504"),
+        ("\u00bfQu\u00e9 hizo la semana pasada?", "week202618"),
+        ("Dov'era due settimane fa?", "week202617"),
+        ("\u0427\u0442\u043e \u0431\u044b\u043b\u043e 3 \u043c\u0430\u044f 2026?", "day20260503"),
+        (
+            "\u0645\u0627\u0630\u0627 \u062d\u062f\u062b \u0641\u064a 3 \u0645\u0627\u064a\u0648 2026\u061f",
+            "day20260503",
+        ),
+        ("\u0645\u0627\u0630\u0627 \u062d\u062f\u062b \u0623\u0645\u0633\u061f", "day20260505"),
+        ("2026\u5e745\u67081\u65e5\u53d1\u751f\u4e86\u4ec0\u4e48\uff1f", "day20260501"),
+        ("\u4e0a\u5468\u4e94\u8c01\u6765\u4e86\uff1f", "day20260501"),
+        ("\u4e24\u5929\u524d\u5979\u6253\u7ed9\u8c01\uff1f", "day20260504"),
+        ("\u4e0a\u4e2a\u6708\u600e\u4e48\u6837\uff1f", "month202604"),
+        ("\u53bb\u5e74\u5462\uff1f", "year2025"),
+    ],
+)
+def test_a_moment_is_read_in_questions_of_other_languages(question: str, first: str) -> None:
+    """As seen from today; what an entry says has the words of the day on which it was said."""
+
+    assert first == next(term.text for term in terms_of(question, today=SAID) if term.is_moment)
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["Was ist hier?", "Le 30 f\u00e9vrier 2026", "Who is an April fool?", "vor 9999 Jahren", "9999\u5e74\u524d"],
+)
+def test_what_is_no_moment_in_another_language_is_left_alone(question: str) -> None:
+    """Words of two languages, dates that no calendar has, and the time before the first year."""
+    folded = fold(question)
+
+    assert [] == moments_asked(folded, words_of(folded), today=SAID, language="german")
 
 
 def test_what_is_before_a_date_is_seen_from_it() -> None:
