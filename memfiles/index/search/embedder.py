@@ -357,18 +357,19 @@ class GuardedEmbedder:
         """A finite vector for each text, all of one length. Raises ``ModelUnavailable`` for anything else."""
         return self._checked(self._breaker.call(lambda: self._inner.embed(texts)), count=len(texts))
 
-    def near_words(self, word: str) -> Sequence[tuple[str, float]]:
-        """As ``WordNeighbours``; none if the embedder is not one, fails or takes long, after which it rests."""
-        if (near_words := self._near_words) is None:
-            return ()
+    def near_words_of(self, words: Sequence[str]) -> Sequence[Sequence[tuple[str, float]]]:
+        """As ``WordNeighbours``, of several words in one call; none if the embedder is not one, fails or takes long."""
+        none: Sequence[Sequence[tuple[str, float]]] = [()] * len(words)
+        if (near_words := self._near_words) is None or not words:
+            return none
 
-        def checked() -> list[tuple[str, float]]:
+        def checked(word: str) -> list[tuple[str, float]]:
             found = [(near, float(nearness)) for near, nearness in islice(near_words(word), MOST_NEAR)]
             return [(near, nearness) for near, nearness in found if near.isalnum() and 0 < nearness <= 1]
 
         with suppress(ModelUnavailable):
-            return cast("list[tuple[str, float]]", self._near_breaker.call(checked))
-        return ()
+            return cast("list[list[tuple[str, float]]]", self._near_breaker.call(lambda: list(map(checked, words))))
+        return none
 
     def _checked(self, found: Any, *, count: int) -> NDArray[float32]:
         try:
@@ -401,6 +402,6 @@ class QueryEmbedder:
         """The known vector for the question; anything else as ``GuardedEmbedder.embed``."""
         return self._vector if list(texts) == self._query else self._embedder.embed(texts)
 
-    def near_words(self, word: str) -> Sequence[tuple[str, float]]:
-        """As ``GuardedEmbedder.near_words``."""
-        return self._embedder.near_words(word)
+    def near_words_of(self, words: Sequence[str]) -> Sequence[Sequence[tuple[str, float]]]:
+        """As ``GuardedEmbedder.near_words_of``."""
+        return self._embedder.near_words_of(words)

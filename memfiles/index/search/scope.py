@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from memfiles.index.search.bm25 import WeightedTerm, rarity
 from memfiles.index.text import fts
@@ -33,8 +33,8 @@ _LOOKUP = 100  # a lookup takes as long as reading so many places
 _GROWTH = 4  # factor by which each page is larger than the one before
 Keep = Callable[[Sequence[int]], Collection[int]]
 """Takes rows and returns those that count."""
-NearWords = Callable[[str], Sequence[tuple[str, float]]]
-"""Takes a folded word and returns words near it in meaning, the nearest first, each with its nearness of 0 to 1."""
+NearWords = Callable[[Sequence[str]], Iterable[Sequence[tuple[str, float]]]]
+"""Takes folded words and returns words near each in meaning, the nearest first, with their nearness of 0 to 1."""
 
 
 class WordCounts:
@@ -144,8 +144,9 @@ class SearchScope:
         words = [it for it in terms if it.matches <= RARE and len(it.term.text) <= LONGEST]
         words = [it for it in words if not (it.term.is_phrase or it.term.is_moment)]
         found: dict[str, WeightedTerm] = {}
-        for rare in sorted(words, key=lambda it: it.matches)[:MOST_RARE]:
-            near = [(stem, each) for word, each in near_words(rare.term.text) for stem in stems_of(word)]
+        words = sorted(words, key=lambda it: it.matches)[:MOST_RARE]
+        for rare, beside in zip(words, near_words([it.term.text for it in words]), strict=True):
+            near = [(stem, each) for word, each in beside for stem in stems_of(word)]
             nearness = {stem: each for stem, each in reversed(near) if stem not in asked}
             nearness = dict(sorted(nearness.items(), key=lambda item: -item[1]))
             counts = self._counts(list(nearness)) if nearness else {}

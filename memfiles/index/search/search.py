@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from math import fsum
 from typing import Literal
 
@@ -121,7 +121,9 @@ def search(
     scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed, counts=counts)
     ranked, orders = RankedEntries(), RunOrders() if orders is None else orders
     weighted = scope.weighted(terms_of(query, today=today), moment=weights.moment)
-    near_words = getattr(embedder, "near_words", None)
+    near_words = getattr(embedder, "near_words_of", None)  # of a guarded one: in one call
+    if near_words is None and (near := getattr(embedder, "near_words", None)) is not None:
+        near_words = partial(map, near)
     if near_words is not None and weights.near_word:
         weighted += scope.near(weighted, near_words, share=weights.near_word)
     occurring = [it for it in weighted if it.matches]
