@@ -99,7 +99,7 @@ _HAN_DAYS = "\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u65e5\u5929"  # Monday to Satu
 _WEEKS, _SOME = "\u5468|\u661f\u671f|\u793c\u62dc", rf"\d{{1,3}}|{'|'.join(_COUNTS)}"
 _LATIN_SPANS = "|".join(name for name in _SPANS if name.isascii())
 _MONTH_NAMES = "|".join(_MONTH_OF)
-_OTHERS = re.compile(
+_OTHERS = (  # compiled when a question needs it, as that takes longer than all else here
     rf"\b(?P<day1>[0-3]?\d)(?:\.|er|o)? ?(?:de )?(?P<month1>{_MONTH_NAMES})\b(?:,? (?:de |del )?(?P<year1>{_YEAR}))?"
     rf"|\b(?P<month2>{_MONTH_NAMES})\b (?:de |del )?(?P<year2>{_YEAR})\b"
     rf"|\b(?P<day3>[0-3]?\d)\.(?P<month3>[01]?\d)\.(?P<year3>{_YEAR})\b"
@@ -158,7 +158,7 @@ def moments_asked(folded: str, words: Collection[str], *, today: date, language:
     if language == "french":
         folded = _HIER.sub("ieri", folded)  # which is "here" in German
     told: list[str] = []
-    for match in _OTHERS.finditer(folded):
+    for match in re.finditer(_OTHERS, folded):
         try:
             told += _asked(match[0], {name.rstrip("123456"): it for name, it in match.groupdict().items() if it}, today)
         except (OverflowError, ValueError):  # no such day, or none that a calendar has
