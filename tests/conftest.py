@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import memfiles
-from tests.support.stores import STORE
+from tests.support.stores import STORE, place_of
 from tests.support.workflows import opened
 
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
@@ -55,6 +55,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_marked = any(item.get_closest_marker(name) for name in ("frameworks", "kill", "node", "power", "servers"))
         if is_marked or not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _server_of_all() -> None:
+    """Start the server of the store that tests are to run on, before a program that a test starts looks for it."""
+    if STORE in os.environ:
+        place_of(Path("all"))
 
 
 @pytest.fixture(scope="session")

@@ -180,7 +180,7 @@ class Index:
     def totals(self, partition: PartitionKey, *, anew: bool = False) -> Totals:
         """The totals as of the last catch-up, with everything that this process has put since; or counted ``anew``."""
         if not self._is_stuck and (found := self._pending.totals(partition, anew=anew)) is not None:
-            return replace(found, is_behind=self._pending.announcements.has_news())
+            return replace(found, is_behind=self._records.has_feed or self._pending.announcements.has_news())
         with self._turn:
             loaded = self.ask(lambda connection: load_sums(connection, partition))
             found = None if self._is_stuck else self._pending.totals(partition, loaded=loaded)
