@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from weakref import WeakSet, WeakValueDictionary
 from memfiles.entries.lazy import LazyEntries, assembled, lazy_entries, opened_to_read
 from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryManager
+from memfiles.records import late_logger as _log
 from memfiles.records.entry import Entry
 from memfiles.records.keys import FILES
 from memfiles.records.record import Actor, Record
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from memfiles.tools.oversight import Stats
     from memfiles.tools.session import OpenRun, Session
     from mirrors.sealed.keeper import Keeper
-
-_log = logging.getLogger("memfiles")
 
 
 def open(
@@ -83,7 +81,7 @@ def open(
         manager.subscribe(log.record_change)
         replica = manager.replica if counted is not None else None
         given = partial(assembled, embedder=embedder, summariser=summariser, audit=log, origin=manager.origin)
-        assemble = partial(given, workflow, manager.records, manager.subscribers)
+        assemble = partial(given, workflow, manager.records, manager.subscribers, is_brief=not watch)
         entries = lazy_entries(workflow, assemble, replica=replica, at_once=watch, has_embedder=embedder is not None)
         cleanup.callback(entries.close)
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
@@ -116,12 +114,12 @@ def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
     return Workflow.load(path, check_mirror=mirror_at)
 
 
-def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], object] = _log.warning) -> Memory:
+def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], object] | None = None) -> Memory:
     """Open the memory for reading only: ``report`` is the plan of a restore, ``sync.status()`` is read from disk.
 
     No record changes; the audit has exports and, if declared, reads. Changes that a dead process acknowledged are
-    recovered first; ``warn`` is called if the disk refuses that. Entries and files of users open at their first use,
-    which updates the derived index. The report asks the mirror for missing files with ``ask_mirror``.
+    recovered first; ``warn``, else the log, is told if the disk refuses that. Entries and files of users open at their
+    first use, which updates the derived index. The report asks the mirror for missing files with ``ask_mirror``.
     """
     home = real_home(workflow.place, cache=workflow.cache)
     manager = _make_manager(workflow, home, mirror=open_mirror_of(workflow) if ask_mirror else None, ledger=None)
@@ -130,7 +128,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
         try:
             manager.recover()
         except StorageFailed as error:
-            warn(f"changes of a process that died could not be recovered: {error}")
+            (warn or _log.warning)(f"changes of a process that died could not be recovered: {error}")
         report = manager.plan(workflow)
         store = cleanup.enter_context(ExitStack())  # closed after the entries
         log = AuditLog(home, reads=workflow.memory.audit.reads)
@@ -367,9 +365,10 @@ class Memory:
 
 def _sweep(workflow: Workflow, home: MemoryHome, entries: LazyEntries) -> None:
     """Erase some of what was kept for long enough; a failure is only logged, as the next sweep tries again."""
-    from memfiles.storage.audit_reader import drop_months  # late: only a memory that may change sweeps
+    if not entries.sweep():
+        return
+    from memfiles.storage.audit_reader import drop_months  # late: who opens a memory for one call seldom sweeps
 
-    entries.sweep()
     try:
         drop_months(home, now=utc_now(), after_seconds=workflow.memory.retention.audit)
     except StorageFailed as error:

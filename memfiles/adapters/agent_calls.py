@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from memfiles.errors import ExtraMissing, MemfilesError
+from memfiles.records import late_logger as _log
 from memfiles.tools.worker_calls import awaited_session_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 NO_MEMORY = "No memory is available at the moment."
 """The prompt when none can be made: some frameworks would reuse the last one for an empty prompt."""
 
-_log = logging.getLogger("memfiles")
 _WITHOUT = "an agent continues its turn without memory: %s"
 P = ParamSpec("P")
 T = TypeVar("T")

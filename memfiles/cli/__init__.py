@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import threading
+import typing
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -26,6 +27,9 @@ from typing import Any
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _INTERRUPTED = 130  # as of ``failures``
+_LATE = ("inspect", "ipaddress", "traceback", "msgspec.inspect", "msgspec.msgpack", "msgspec.toml", "msgspec.yaml")
+_METHODS = ("findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn")
+_HIDDEN = ("typing_extensions", "_hashlib")
 _compile = re.compile
 
 
@@ -69,20 +73,36 @@ def lean_imports() -> Iterator[None]:
     """Import packages without what they prepare and a command seldom uses: a third of the work of ``memfiles read``.
 
     Regular expressions are compiled at their first use, most of them PyYAML's, whose C parser needs none; ``inspect``,
-    which brings the parser of Python, is loaded at its first use; and msgspec gets by with ``typing``. This is for one
-    thread at a time. What must be a true expression may not be imported here: boto3 and frameworks.
+    which brings the parser of Python, and some others are loaded at their first use; msgspec gets by with ``typing``,
+    ``hashlib`` without OpenSSL, and click without the types of its dictionaries, for which Python loads its compiler.
+    This is for one thread at a time. What must be a true expression may not be imported here: boto3 and frameworks.
     """
-    sys.modules.setdefault("inspect", _LateModule("inspect"))
-    hidden = {} if "typing_extensions" in sys.modules else {"typing_extensions": None}
-    compiled = re.compile
+    for name in _LATE:
+        sys.modules.setdefault(name, _LateModule(name))
+    hidden = {name: None for name in _HIDDEN if name not in sys.modules}
+    compiled, typed = re.compile, typing.TypedDict
     sys.modules.update(hidden)  # type: ignore[arg-type]  # importing it fails as if it were not installed
-    re.compile = _LateExpression  # type: ignore[assignment]
+    re.compile, typing.TypedDict = _LateExpression, _PlainDict  # type: ignore[assignment]
     try:
         yield
     finally:
-        re.compile = compiled
+        re.compile, typing.TypedDict = compiled, typed
         for name in hidden:
             del sys.modules[name]
+
+
+def load(*modules: str) -> None:
+    """Import these leanly."""
+    with lean_imports():
+        for module in modules:
+            import_module(module)
+
+
+class _PlainDict(dict[str, Any]):
+    """What stands for ``TypedDict``: what has its keys declared is for a type checker."""
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        """Take ``total``."""
 
 
 class _LateModule(ModuleType):
@@ -103,9 +123,16 @@ class _LateExpression:
 
     def __getattr__(self, name: str) -> Any:
         """That of the compiled expression; kept, so that the next use finds it at once."""
-        found = getattr(_compile(*self._given), name)
-        vars(self)[name] = found
-        return found
+
+        def call(*args: Any, **given: Any) -> Any:
+            return getattr(self._compiled(), name)(*args, **given)
+
+        return call if name in _METHODS else getattr(self._compiled(), name)
+
+    def _compiled(self) -> re.Pattern[Any]:
+        compiled = _compile(*self._given)
+        vars(self).update((name, getattr(compiled, name)) for name in _METHODS)
+        return compiled
 
 
 def secure_streams() -> None:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from memfiles.cli import lean_imports, output
+from memfiles.cli import lean_imports, load, output
 from memfiles.cli.options import current, option, options, usage_error
-from memfiles.cli.output import progress, waiting
+from memfiles.cli.output import progress, quiet_log, waiting
 from memfiles.errors import FileNotDeclared, InvalidArgument, MirrorUnavailable, RecordCorrupt
 from memfiles.files.restorer import Restorer, seen_in
 from memfiles.records.keys import ENTRIES, USERS, uid_of
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 AUTHOR = "cli"
 JOURNALS = ".journal"
+FILE_PARTS = ("memfiles.tools.session", "memfiles.tools.entry_tools")
+ENTRY_PARTS = (*FILE_PARTS, "memfiles.entries.entries")
 PATIENCE_SECONDS = 5.0
 PULL_SECONDS = 60.0
 MAX_PAGE = 100
@@ -164,9 +166,9 @@ def view(user: str | None = None) -> MemoryView:
             report = Restorer(None, now=str, lowest_level=lowest).plan(home, workflow.memory.files)
             shown = [seen_in(home, it, report[it.uid], lowest_level=lowest) for it in workflow.shared_files]
         return MemoryView(workflow, report, tuple(shown))
-    from memfiles.memory import look  # late, as above
-
-    quiet_log()
+    quiet_log(at_once=workflow.memory.mirror is not None)
+    with lean_imports():
+        from memfiles.memory import look  # late, as above
     with look(workflow, warn=output.warn) as memory:
         manager, report = memory.manager, memory.report
         files = [manager.view(file, report[file.uid]) for file in workflow.shared_files]
@@ -198,10 +200,11 @@ def writing(name: str, user: str | None = None) -> Iterator[tuple[Memory, str]]:
 @contextmanager
 def reading_entries(who: As) -> Iterator[tuple[Memory, Session]]:
     """Open the entries to read only, and a session that sees them."""
-    quiet_log()
+    workflow, agent = _chosen(who)
+    quiet_log(at_once=workflow.memory.mirror is not None)
+    load(*ENTRY_PARTS)
     with lean_imports():
         from memfiles.memory import look  # late: some commands do without
-    workflow, agent = _chosen(who)
     if workflow.memory.mirror is not None and not home_of(workflow.place).exists():
         output.note("nothing is restored here yet; `memfiles restore` fetches what the mirror holds")
     with look(workflow, warn=output.warn) as memory:
@@ -212,15 +215,15 @@ def reading_entries(who: As) -> Iterator[tuple[Memory, Session]]:
 def changing_entries(who: As) -> Iterator[tuple[Memory, Session]]:
     """Open the entries for a change, which is pushed to the mirror at the end, if possible, and a session."""
     workflow, agent = _chosen(who)
-    with mirrored(workflow) as memory:
+    with mirrored(workflow, parts=(*ENTRY_PARTS, "memfiles.entries.writer", "memfiles.storage.audit_reader")) as memory:
         yield memory, who.session(memory, agent)
 
 
 @contextmanager
-def mirrored(workflow: Workflow) -> Iterator[Memory]:
-    """The restored memory, for one command; its changes are pushed at the end, if possible."""
+def mirrored(workflow: Workflow, *, parts: Iterable[str] = ()) -> Iterator[Memory]:
+    """The restored memory, for one command; its changes are pushed at the end, if possible. See ``restored``."""
     if workflow.memory.mirror is None:
-        with restored(workflow) as memory:
+        with restored(workflow, parts=parts) as memory:
             yield memory
         return
     from memfiles.sync.status import kept_conflicts  # late: only workflows with a mirror need it
@@ -233,9 +236,13 @@ def mirrored(workflow: Workflow) -> Iterator[Memory]:
 
 
 @contextmanager
-def restored(workflow: Workflow) -> Iterator[Memory]:
-    """The restored memory, whose transfers end with the block; problems of the restore are reported."""
-    quiet_log()
+def restored(workflow: Workflow, *, parts: Iterable[str] = ()) -> Iterator[Memory]:
+    """The restored memory, whose transfers end with the block; problems of the restore are reported.
+
+    ``parts`` are modules of memfiles that will be used, and are better imported leanly.
+    """
+    quiet_log(at_once=workflow.memory.mirror is not None)
+    load(*parts)
     with lean_imports():
         from memfiles.memory import open as open_memory  # late: some commands do without
     where = workflow.memory.mirror.url if workflow.memory.mirror else workflow.place
@@ -340,14 +347,6 @@ def sizes_of(file: FileView) -> tuple[object, ...]:
 def state_of(report: FileReport) -> str:
     """The state of a file in one or two words."""
     return report.status + (", over cap" if report.over_cap else "")
-
-
-def quiet_log() -> None:
-    """Keep the library's log off stderr without --debug: the command line reports errors itself, once."""
-    with lean_imports():
-        import logging  # late: who only reads does without
-    if not current().debug:
-        logging.getLogger("memfiles").addHandler(logging.NullHandler())
 
 
 def push_what_is_left(memory: Memory) -> None:

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from memfiles.cli import lean_imports
 from memfiles.cli.options import columns, current
 from memfiles.errors import InvalidArgument
+from memfiles.records import late_logger
 from memfiles.records.graphemes import harmless
 
 if TYPE_CHECKING:
@@ -32,6 +34,21 @@ _AFTER_SECONDS = 0.5
 _WAITING_SECONDS = 1.0
 _DIFF_HEAD = 2  # lines
 _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def quiet_log(*, at_once: bool = True) -> None:
+    """Keep the library's log off stderr without --debug: the command line reports errors itself, once.
+
+    Unless ``at_once`` that is done when something is logged: then no mirror may be used.
+    """
+    if current().debug:
+        return
+    if not at_once and "logging" not in sys.modules:
+        late_logger.is_quiet = True
+        return
+    with lean_imports():
+        import logging  # late: who has nothing to say does without
+    logging.getLogger("memfiles").addHandler(logging.NullHandler())
 
 
 def data(shown: object) -> None:
@@ -81,7 +98,7 @@ def labelled(lines: Iterable[tuple[str, object]]) -> None:
 def note(text: str) -> None:
     """Print a note on stderr; programs that asked for JSON do not get it."""
     if not current().json:
-        click.echo(harmless(text), err=True)
+        click.echo(harmless(text), err=True, color=True)  # as in a table
 
 
 def warn(text: str) -> None:
@@ -95,9 +112,12 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: 
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
     columns = zip(headers, *cells, strict=True)
     aligned = "  ".join(f"{{:{'>' if column[0] in numeric else '<'}{max(map(len, column))}}}" for column in columns)
-    click.secho(_fitted(aligned.format(*headers)), dim=True)
-    for row in cells:
-        click.echo(_fitted(aligned.format(*row)))
+    for number, row in enumerate([headers, *cells]):
+        text = _fitted(aligned.format(*row))
+        if number == 0 and (sys.stdout.isatty() or click.get_current_context().color):
+            click.secho(text, dim=True)
+        else:
+            click.echo(text, color=True)  # without looking for colours to take out, as there are none
 
 
 def one_line(text: str) -> str:

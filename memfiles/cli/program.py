@@ -17,7 +17,7 @@ import click
 
 import memfiles
 from memfiles.cli import lean_imports
-from memfiles.cli.options import SHARED_OPTIONS, CommandGroup, Settings, columns, option
+from memfiles.cli.options import SHARED_OPTIONS, CommandGroup, Settings, columns, option_now
 
 PROGRAM = "memfiles"
 
@@ -161,7 +161,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> Non
     name=PROGRAM,
     epilog=_EPILOG,
 )
-@option(
+@option_now(
     "--version",
     is_flag=True,
     is_eager=True,

@@ -25,13 +25,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from memfiles.entries.drafts import Category, EntryRules
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly
+from memfiles.records import NamedTuple
 from memfiles.records.entry import FACETS, MAX_AUTHORS, Entry, Scope
 from memfiles.records.keys import (
     WORKSPACE,

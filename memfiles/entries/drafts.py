@@ -12,13 +12,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from types import NoneType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from memfiles.entries.budgets import Budget
 from memfiles.errors import InvalidArgument, SizeExceeded
+from memfiles.records import NamedTuple
 from memfiles.records.entry import (
     CONVERSATION,
     DEFAULT_CONFIDENCE,

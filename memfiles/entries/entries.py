@@ -57,8 +57,9 @@ class Entries:
         summariser: Summariser | None = None,
         audit: AuditLog | None = None,
         now: Callable[[], str] = utc_now,
+        is_due: Callable[[], bool] | None = None,
     ) -> None:
-        """Nothing is opened before the first use. ``origin`` is the id of this directory, if it is mirrored."""
+        """Nothing is opened before the first use; ``origin`` is the id of a mirrored directory. See ``LateParts``."""
         self.rules, self._audit, self._name = rules, audit, store.name
         self._index = index = index_of(store, lambda path, among: row_at(self.repository, path, among))
         self.repository = repository = EntryRepository(
@@ -68,7 +69,7 @@ class Entries:
         late = lambda: self.parts.begin(), lambda it: self.parts.purger.erase(it)
         self._db = db = EntryDatabase(store, repository, index, rules, now, *late)
         self._reader = EntryReader(db, embedder=embedder)
-        self.parts = LateParts(db, summariser, audit, self._reader.meaning)
+        self.parts = LateParts(db, summariser, audit, self._reader.meaning, is_due)
         self._note_read = self.parts.log.note_read if audit is not None and audit.reads else lambda *_: None
         subscribers.add(lambda change: self.parts.forgetter.heard(change), foreign_only=True)
 
@@ -406,8 +407,7 @@ class Entries:
         saved = self.parts.writer.save(session, drafts, **expected)
         if any(each.plan for each in saved):
             self.parts.purger.thin_out(session)
-        if self._db.now() >= self.parts.purger.looks_at:
-            self.parts.purger.sweep()
+        self.parts.sweep()
         return saved
 
     def _span(self, op: str, session: Caller) -> OperationSpan:

@@ -12,7 +12,6 @@ The rules this file guards:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.index import database, queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
+from memfiles.records import late_logger as _log
 from memfiles.records.entry import MAX_WHY_BYTES, Entry
 from memfiles.records.entry_codec import read_entry
 from memfiles.records.history import has_lost
@@ -48,7 +48,6 @@ from memfiles.storage.record_store import forget_notes
 from memfiles.storage.store import kept_with
 
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run is nobody's business
-_log = logging.getLogger("memfiles")
 _AT_ONCE = 1000
 
 

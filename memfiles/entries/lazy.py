@@ -6,7 +6,6 @@ use them, under the default budgets, and they cost nothing until then.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from memfiles.errors import ExtraMissing, InvalidArgument, MemfilesError
+from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Subscribers, utc_now
@@ -51,7 +51,28 @@ SWEPT = ".state/swept"
 
 _PAUSES = 24  # as of ``purge``
 _LONGEST_PAUSE_SECONDS = 3600.0
-_log = logging.getLogger("memfiles")
+
+
+class Sweeps:
+    """When any process erased last what was kept long enough; each time takes some milliseconds."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        kept = workflow.memory.retention
+        self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, kept.expired / _PAUSES, kept.deleted / _PAUSES)
+        self._swept = workflow.place / SWEPT if isinstance(workflow.place, Path) else None
+
+    def are_due(self) -> bool:
+        """Whether that is too long ago."""
+        try:
+            return self._swept is None or not 0 <= time.time() - self._swept.stat().st_mtime < self._pause_seconds
+        except OSError:
+            return True
+
+    def note(self) -> None:
+        """Note that it was now."""
+        with suppress(OSError):
+            if self._swept is not None:
+                self._swept.touch(0o600)
 
 
 class LazyEntries:
@@ -66,9 +87,10 @@ class LazyEntries:
         assemble: Callable[[], Entries],
         *,
         may_change: bool = True,
+        is_brief: bool = False,
         has_embedder: bool = False,
     ) -> None:
-        """``assemble`` is called when the entries are opened; see ``assembled``.
+        """``assemble`` is called when the entries are opened; see ``assembled``. ``is_brief``: for a single use.
 
         ``may_change``: closing a session may change entries, as the memory is not only looked at. ``has_embedder``:
         ``assemble`` gives them one that the workflow need not declare.
@@ -78,9 +100,7 @@ class LazyEntries:
         self._by_meaning = has_embedder or (declared is not None and declared.meaning)
         self.are_declared = declared is not None
         self.are_needed = self.are_declared or workflow.shared_files != workflow.memory.files
-        self._swept = workflow.place / SWEPT if isinstance(workflow.place, Path) else None
-        kept = workflow.memory.retention
-        self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, kept.expired / _PAUSES, kept.deleted / _PAUSES)
+        self._is_brief, self._sweeps = is_brief, Sweeps(workflow)
         self._assemble = assemble
         self._on_open: list[Callable[[Entries], object]] = []
         self._entries: Entries | None = None
@@ -100,25 +120,17 @@ class LazyEntries:
                 self._entries = entries
             return self._entries
 
-    def sweep(self) -> None:
-        """Erase some of what was kept long enough, if the entries were opened or nobody has done it for a while."""
-        if self._entries is None and self.are_needed and self._is_due():
-            self.opened()
-        if self._entries is not None:
-            self._entries.sweep()
-            with suppress(OSError):
-                if self._swept is not None:
-                    self._swept.touch(0o600)
+    def sweep(self) -> bool:
+        """Erase some of what was kept long enough, if the entries are open or nobody has done it for a while.
 
-    def _is_due(self) -> bool:
-        """Whether the last sweep by any process is too long ago; each takes some milliseconds."""
-        if self._swept is None:
-            return True
-        try:
-            age = time.time() - self._swept.stat().st_mtime
-        except OSError:
-            return True
-        return not 0 <= age < self._pause_seconds
+        For a single use only in the second case; returns whether other things may be erased as well.
+        """
+        if (is_due := self._sweeps.are_due()) and self.are_needed:
+            self.opened()
+        if self._entries is not None and (is_due or not self._is_brief):
+            self._entries.sweep()
+            self._sweeps.note()
+        return is_due or not self._is_brief
 
     def meaning(self) -> dict[str, str | None] | None:
         """The status of search by meaning; None if nobody wants it, or the index cannot be read at once."""
@@ -146,7 +158,7 @@ def lazy_entries(
 
     If they are declared, they are opened now where they are mirrored or, ``at_once``, watched.
     """
-    entries = LazyEntries(workflow, assemble, has_embedder=has_embedder)
+    entries = LazyEntries(workflow, assemble, is_brief=not at_once, has_embedder=has_embedder)
     if replica is not None:
         entries.when_opened(lambda it: replica.with_entries(it.repository, release_forgotten=it.release_forgotten))
     if entries.are_needed and (at_once or replica is not None):
@@ -163,6 +175,7 @@ def assembled(
     audit: AuditLog | None = None,
     embedder: Embedder | None = None,
     summariser: Summariser | None = None,
+    is_brief: bool = False,
 ) -> Entries:
     """The entries in an open store, under the rules of the workflow; ``origin`` is the id of a mirrored directory."""
     from memfiles.entries.entries import Entries  # late: only users of entries need it and its parts
@@ -176,6 +189,7 @@ def assembled(
         audit=audit,
         embedder=embedder or _declared_embedder(spec),
         summariser=summariser,
+        is_due=Sweeps(workflow).are_due if is_brief else None,
     )
 
 
@@ -253,9 +267,11 @@ class LateParts:
         summariser: Summariser | None,
         audit: AuditLog | None,
         meaning: Meaning,
+        is_due: Callable[[], bool] | None,
     ) -> None:
-        """``meaning`` is that of searches."""
+        """``meaning`` is that of searches; ``is_due`` says if nobody has swept for a while, for a single use."""
         self.meaning = meaning
+        self._is_due = is_due
         self._db, self._summariser, self._audit = db, summariser, audit
 
     def begin(self) -> None:
@@ -282,6 +298,11 @@ class LateParts:
         from memfiles.entries.purge import Purger
 
         return Purger(self._db, self.forgetter)
+
+    def sweep(self) -> None:
+        """Sweep if it is time; who saves once does not even load the purger soon after another sweep."""
+        if (self._is_due is None or self._is_due()) and self._db.now() >= self.purger.looks_at:
+            self.purger.sweep()
 
     @cached_property
     def log(self) -> LogReader:

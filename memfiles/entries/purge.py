@@ -13,7 +13,6 @@ The rules this file guards:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
@@ -28,6 +27,7 @@ from memfiles.entries.forget import Forgetter
 from memfiles.entries.reader import EntryDatabase
 from memfiles.errors import MemfilesError
 from memfiles.index import database, groups
+from memfiles.records import late_logger as _log
 from memfiles.records.entry import Entry
 from memfiles.records.keys import check_switch, id_path
 from memfiles.records.marks import EntryRecord, Mark, erased
@@ -42,7 +42,6 @@ _PORTION = 200  # entries that a save, an open or a close erases at most
 _PAUSES = 24  # in the shortest retention: how often one process erases, as each time costs some milliseconds
 _SPARE_RETIRED = 64  # more than allowed before any is purged, so that not every delete purges one
 _Erased = tuple[Entry, list[Mark]]  # an entry as it was, and the marks in its place
-_log = logging.getLogger("memfiles")
 
 
 class Purged(Struct, frozen=True):

@@ -6,7 +6,6 @@ comes from the index alone. Each is read from its record, so a late index never 
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
@@ -35,6 +34,7 @@ from memfiles.index.search.scope import WordCounts
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import Meaning
 from memfiles.index.text import fts
+from memfiles.records import late_logger as _log
 from memfiles.records.entry import DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS, Entry
 from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, id_path
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
@@ -47,7 +47,6 @@ NO_FILTERS = Filters()
 T = TypeVar("T")
 _TOGETHER_MAX, _FILES_AT_ONCE = 1000, 16  # records that are asked for at once, so that they fit in memory
 _ROUNDS = 4  # searches that are repeated because a record changed under them
-_log = logging.getLogger("memfiles")
 EntryRepository = RecordRepository[EntryRecord]
 
 

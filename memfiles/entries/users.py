@@ -9,7 +9,6 @@ were saved, and an entry of a dead one is forgotten wherever it is met. A user w
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +27,7 @@ from memfiles.entries.forget import Forgetter, Forgotten
 from memfiles.entries.reader import EntryDatabase, EntryRepository, entry_at
 from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
 from memfiles.index import database
+from memfiles.records import late_logger
 from memfiles.records.entry import Entry
 from memfiles.records.keys import (
     ENTRIES,
@@ -57,7 +57,6 @@ UserOrder = Literal["name", "updated", "share"]
 USER_ORDERS: tuple[UserOrder, ...] = get_args(UserOrder)
 _OWNER = "@users"  # no agent can have this name: no session sees the tombstone of a user
 _GRAVES = scope_folder(_OWNER, "u").rpartition("/")[0]
-_LOGGER = logging.getLogger("memfiles")
 
 
 class UserSummary(Struct, frozen=True):
@@ -262,7 +261,7 @@ class Users:
         try:
             self._blank_audit()
         except MemfilesError as error:
-            _LOGGER.warning("forgotten users may be named in the audit yet; the next start tries again: %s", error)
+            late_logger.warning("forgotten users may be named in the audit yet; the next start tries again: %s", error)
 
     def follow(self) -> None:
         """Forget here what other machines forgot, and remove it from everything; errors as of ``Entries.forget``."""

@@ -6,7 +6,6 @@ else under the directory when the call returns.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from msgspec.structs import replace
 
 from memfiles.errors import MemfilesError, MirrorRefused
 from memfiles.files.user_files import FilesOfUser
+from memfiles.records import late_logger as _log
 from memfiles.records.declared_metadata import decode_file
 from memfiles.records.file_changes import Decision, Redaction, new_part, with_warnings, without_credential
 from memfiles.records.history import contents, has_lost, reverse
@@ -37,7 +37,6 @@ Given = Literal["part", "all", "nothing"]
 """What of a result its caller gave: the part that is new, all of it, or nothing: it was there before, so only warn."""
 
 _ANY_ENTRY = f"{ENTRIES}/{WORKSPACE}/any.json"  # a mirror that takes none keeps the content of memory files only
-_log = logging.getLogger("memfiles")
 
 
 class Lost(dict[str, tuple[int, tuple[str, ...]]]):

@@ -6,7 +6,6 @@ the record repository applies a decision under the record's lock, and ``restorer
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -21,6 +20,7 @@ from memfiles.files.restorer import Restorer, seen_in
 from memfiles.files.start_cache import CacheRow
 from memfiles.files.user_files import FilesOfUser, UserEpoch, UserFiles, UserRecords
 from memfiles.records import file_changes, history
+from memfiles.records import late_logger as _log
 from memfiles.records.file_changes import Decision, FileCard, Receipt, Redaction, card_of
 from memfiles.records.keys import RECORD_SUFFIX, record_path
 from memfiles.records.levels import DEFAULT_LEVELS
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from memfiles.sync.replica import Replica
 
 User = str | UserEpoch | None
-_log = logging.getLogger("memfiles")
 
 
 class MemoryManager:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from memfiles.errors import InvalidArgument, WorkflowError
+from memfiles.records import NamedTuple
 from memfiles.records.declared_metadata import Metadata, redeclared, seed
 from memfiles.records.file_changes import FileCard, card_of, share_of
 from memfiles.records.keys import case_clashes, check_name, check_uid, check_whole

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt
 from memfiles.files import start_cache
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport, Status, metadata_of, view_of
 from memfiles.files.start_cache import CacheRow
+from memfiles.records import NamedTuple, late_logger
 from memfiles.records.declared_metadata import Metadata, decode_file, is_older, redeclared, seed
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import RECORD_SUFFIX, record_path
@@ -260,9 +261,7 @@ def _warn(found: dict[str, Answer]) -> None:
     """Log one line, however many files the mirror did not answer for."""
     errors = [answer for answer in found.values() if isinstance(answer, MirrorUnavailable)]
     if errors:
-        import logging  # late: who only looks does without
-
-        logging.getLogger("memfiles").warning(
+        late_logger.warning(
             "the mirror gave no answer for %d of %d files, which start with their declared content until it does: %s",
             len(errors),
             len(found),

@@ -6,7 +6,6 @@ same transaction; so a late row never replaces a newer one, and the row of a for
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +30,6 @@ _SETTLED_NS = 100_000_000  # longer than a clock tick of any kernel
 _BATCH = 256  # records compared in one transaction: no other process waits longer than for these
 _COMPACT_ATTEMPTS = 50
 _COMPACT_PAUSE_SECONDS = 0.05
-_log = logging.getLogger("memfiles")
 
 
 class ComparedFolders:

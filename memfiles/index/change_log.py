@@ -18,12 +18,12 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from msgspec import Struct
 
 from memfiles.errors import StorageFailed
 from memfiles.index.database import IndexUnusable
+from memfiles.records import NamedTuple
 from memfiles.records.keys import ENTRIES, RECORD_SUFFIX, entry_path, entry_place
 from memfiles.storage import atomic
 from memfiles.storage.atomic import storage_failure
@@ -31,7 +31,7 @@ from memfiles.storage.atomic import storage_failure
 PATH = ".state/entries.log"
 HEADER_BYTES = 14
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_HEADER = re.compile(rb"#([0-9a-f]{12})\n", re.ASCII)
+_HEX = frozenset(b"0123456789abcdef")
 _LINE = re.compile(r"([+=])([0-9a-f]+:[0-9a-f]+)((?: [^ ]+)*)", re.ASCII)
 _LOCK_SECONDS = 10.0
 _PAUSE_SECONDS = 0.001
@@ -151,14 +151,15 @@ class ChangeLog:
             _remove(self._directory)
             return False
         self.is_alone = self._lock()
-        header = _HEADER.match(os.pread(self._descriptor, HEADER_BYTES, 0))
-        if header is None and self.is_alone:
+        header = os.pread(self._descriptor, HEADER_BYTES, 0)
+        is_whole = _is_header(header)
+        if not is_whole and self.is_alone:
             self.empty()
-        elif header is None:
+        elif not is_whole:
             _remove(self._directory)
             return False
         else:
-            self.id = header[1].decode()
+            self.id = header[1:-1].decode()
         return self.size() is not None
 
     def _lock(self) -> bool:
@@ -270,11 +271,15 @@ def done_line(token: str) -> bytes:
     return f"={token}\n".encode()
 
 
+def _is_header(data: bytes) -> bool:
+    return len(data) == HEADER_BYTES and data[:1] == b"#" and data[-1:] == b"\n" and _HEX.issuperset(data[1:-1])
+
+
 def _parsed(line: str) -> Line | None:
     """A line as a value; None if it is not in this format."""
     found = _LINE.fullmatch(line)
     if found is None:
-        return Line("", is_intent=False) if _HEADER.match(f"{line}\n".encode()) else None
+        return Line("", is_intent=False) if _is_header(f"{line}\n".encode()) else None
     sign, token, places = found.groups()
     paths = tuple(entry_path(*place.split("/", 1)) for place in places.split() if "/" in place)
     if not all(entry_place(path) for path in paths):

@@ -9,13 +9,14 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
 from memfiles.errors import StorageFailed
 from memfiles.index.rows import DECLARED
 from memfiles.index.text import fts
+from memfiles.records import NamedTuple
 from memfiles.records.keys import FILES, IDS, USERS
 from memfiles.storage.derived_database import DAMAGED, DatabaseLost, DerivedDatabase, DerivedFile
 

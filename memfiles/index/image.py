@@ -9,7 +9,6 @@ only where the record's version is the one that it says, as every row is compare
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sqlite3
@@ -27,6 +26,7 @@ from memfiles.index.database import FORMAT, PATH, IndexUnusable, create_tables
 from memfiles.index.rows import RowWriter
 from memfiles.index.text import fts
 from memfiles.index.text.languages import made_with
+from memfiles.records import late_logger as _log
 from memfiles.storage import atomic
 from memfiles.storage.derived_database import DerivedDatabase
 from memfiles.storage.record_store import IndexImages
@@ -53,7 +53,6 @@ _OF_RUNS = "SELECT path FROM part JOIN entry ON entry.part = part.id WHERE run <
 _ENTRIES = "SELECT coalesce(sum(count), 0) FROM held"
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _WORDS = re.compile(r"words_([0-9]{1,18})")
-_log = logging.getLogger("memfiles")
 
 
 def image_format(versions: int) -> int:

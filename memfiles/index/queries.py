@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from heapq import merge
 from math import isqrt
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct, field
 
 from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
 from memfiles.index.text import fts
 from memfiles.index.text.fts import as_json
+from memfiles.records import NamedTuple
 from memfiles.records.keys import IDS, RECORD_SUFFIX
 
 _LIVE = "e.state = 'live' AND (e.expires_at IS NULL OR e.expires_at > :now)"

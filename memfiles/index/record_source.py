@@ -7,7 +7,6 @@ changes meanwhile is found to differ again.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import re
 import sqlite3
@@ -25,6 +24,7 @@ from memfiles.errors import StorageFailed
 from memfiles.index.rows import Row, RowWriter, stored
 from memfiles.index.text.fts import as_json
 from memfiles.index.text.languages import made_with
+from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, is_forbidden
@@ -45,7 +45,6 @@ LARGE = 2048  # files: a look at so many takes 10 ms
 _AT_ONCE = 256  # records of a store that are read with one question
 _FOLDERS_MAX = 64  # processes of one machine that keep an index of one store
 _STORE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_log = logging.getLogger("memfiles")
 
 
 class Look(Struct, frozen=True):

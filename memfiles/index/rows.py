@@ -9,13 +9,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.json import decode as from_json
 
 from memfiles.index.text import fts
-from memfiles.records import to_json
+from memfiles.records import NamedTuple, to_json
 from memfiles.records.entry import CORE, EPISODE, Entry, EntryState, Provenance, block_bytes
 from memfiles.records.keys import ENTRIES, USERS
 from memfiles.records.marks import EntryRecord

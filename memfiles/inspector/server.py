@@ -25,6 +25,7 @@ from memfiles.inspector.guard import HOST, Guard
 from memfiles.inspector.live import Live
 from memfiles.inspector.view import Handler, PageView, Route, Shelf, templates
 from memfiles.memory import Memory
+from memfiles.records import late_logger as _log
 
 STATIC = Path(__file__).with_name("static")
 PAGES: tuple[Route, ...] = (
@@ -36,7 +37,6 @@ PAGES: tuple[Route, ...] = (
     *prompt_page.ROUTES,
 )
 _SHUTDOWN_SECONDS = 2
-_log = logging.getLogger("memfiles")
 
 
 def bind(port: int) -> socket.socket:

@@ -4,13 +4,18 @@ Other rooms use ``declared_metadata``, ``entry``, ``entry_codec``, ``file_change
 ``keys``, ``levels``, ``lineage``, ``marks``, ``record`` and ``redactions``.
 
 A late_pattern is a regular expression that is compiled at its first use: that takes up to a millisecond, and a
-command that only reads would compile dozens in vain.
+command that only reads would compile dozens in vain. A NamedTuple is as of ``typing``, whose classes take eight times
+as long to make, as each field and the class are compiled from texts: a search makes thirty.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from typing import Any, AnyStr, cast
+import sys
+from collections import _tuplegetter  # type: ignore[attr-defined]  # the same for every interpreter
+from importlib import import_module, reload
+from typing import TYPE_CHECKING, Any, AnyStr, cast
 
 from msgspec.json import Encoder
 
@@ -28,6 +33,44 @@ to_json = Encoder(enc_hook=_plain).encode
 """The JSON of a value, as every record is written: UTF-8 without spaces."""
 
 
+_MEGABYTE = 1 << 20
+
+
+class _Hashed:
+    """The bytes that were hashed before OpenSSL was loaded, if it is loaded later than the first of them."""
+
+    size = -1 if "_hashlib" in sys.modules else 0
+
+
+def sha256(data: bytes) -> hashlib._Hash:
+    """As of ``hashlib``: OpenSSL's is eight times as fast, but a short command saves the 4 ms of loading it.
+
+    See ``memfiles.cli.lean_imports``. A process loads it after a megabyte.
+    """
+    if _Hashed.size >= 0 and (size := _Hashed.size + len(data)) > _MEGABYTE:
+        _Hashed.size = -1
+        reload(hashlib)
+    elif _Hashed.size >= 0:
+        _Hashed.size = size
+    return hashlib.sha256(data)
+
+
+class _LateLogger:
+    is_quiet = False  # whether it is for handlers of others alone, and nobody hears it without one
+
+    def __getattr__(self, name: str) -> Any:
+        """That of the logger ``memfiles``."""
+        logging = import_module("logging")
+        logger = logging.getLogger("memfiles")
+        if self.is_quiet:
+            logger.addHandler(logging.NullHandler())
+        return getattr(logger, name)
+
+
+late_logger = _LateLogger()
+"""The logger ``memfiles``; a command that has nothing to say does not load ``logging``, which takes 3 ms."""
+
+
 def late_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """The regular expression, compiled at the first use of one of its methods."""
     return cast("re.Pattern[AnyStr]", _LatePattern(pattern, flags))
@@ -43,3 +86,53 @@ class _LatePattern:
         found = getattr(re.compile(self.pattern, self._flags), method)
         vars(self)[method] = found
         return found
+
+
+if TYPE_CHECKING or sys.version_info >= (3, 14):  # where annotations come otherwise
+    from typing import NamedTuple as NamedTuple
+else:
+
+    class _TupleType(type):
+        def __new__(cls, name, bases, namespace):
+            if not bases:
+                return super().__new__(cls, name, (tuple,), namespace)
+            fields = tuple(namespace.get("__annotations__", ()))
+            defaults = {field: namespace.pop(field) for field in fields if field in namespace}
+            namespace.update((field, _tuplegetter(at, None)) for at, field in enumerate(fields))
+            known = {"_fields": fields, "__match_args__": fields, "_field_defaults": defaults, "__slots__": ()}
+            return super().__new__(cls, name, bases, namespace | known)
+
+    class NamedTuple(metaclass=_TupleType):
+        """Base of tuples whose fields have names, the annotations of a class; see ``typing.NamedTuple``."""
+
+        __slots__ = ()
+
+        def __new__(cls, *values, **named):
+            """A tuple of these fields, in their order or by name."""
+            if named or len(values) != len(cls._fields):
+                values = cls._bound(values, named)
+            return tuple.__new__(cls, values)
+
+        @classmethod
+        def _bound(cls, values, named):
+            known = dict(zip(cls._fields, values, strict=False))
+            whole = cls._field_defaults | known | named
+            if len(values) > len(cls._fields) or not known.keys().isdisjoint(named) or {*whole} != {*cls._fields}:
+                raise TypeError(f"{cls.__name__} takes {', '.join(cls._fields)}, each once")
+            return [whole[field] for field in cls._fields]
+
+        @classmethod
+        def _make(cls, values):
+            return cls(*values)
+
+        def _replace(self, **named):
+            return type(self)(**self._asdict() | named)
+
+        def _asdict(self):
+            return dict(zip(self._fields, self, strict=True))
+
+        def __getnewargs__(self):
+            return tuple(self)
+
+        def __repr__(self):
+            return f"{type(self).__name__}({', '.join(f'{name}={it!r}' for name, it in self._asdict().items())})"

@@ -7,11 +7,11 @@ as a first revision of which only the content is known: it has no level and no t
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.records import NamedTuple
 from memfiles.records.keys import NAME_MAX
 from memfiles.records.record import (
     MAX_RECORD_BYTES,

@@ -125,6 +125,10 @@ _OF_MARK = (
 )
 _NEEDED = frozenset({"agent", "level", "by"})
 _MOVED = "moved to "  # in format 1: the cause of an entry that was hidden at its old path
+_BEGINNING = 64  # bytes; of a record as it is written, these tell its type without an expression
+_FORMATS = (b"memfiles/1", b"memfiles/2")
+_TYPES = (b"entry", b"tombstone", b"location", b"vacated")
+_LAID_OUT = (b"{", b"format", b":", b",\n", b"type", b":")
 _TYPE = late_pattern(rb'\A\s*\{\s*"format"\s*:\s*"[^"\\]*"\s*,\s*"type"\s*:\s*"(entry|tombstone|location|vacated)"')
 
 
@@ -242,6 +246,9 @@ def _is_canonical(data: bytes) -> bool:
 
 
 def _type_of(data: bytes) -> str:
+    parts = data[:_BEGINNING].split(b'"', 8)
+    if len(parts) == 9 and parts[7] in _TYPES and parts[3] in _FORMATS and (*parts[:3], *parts[4:7]) == _LAID_OUT:
+        return parts[7].decode()
     if (match := _TYPE.match(data)) is not None:
         return match[1].decode()
     try:

@@ -47,9 +47,11 @@ ENTRY_PATH_PATTERN = (
     r"|@ids/([0-9a-f]{32}([0-9a-f]{8})?))\.json$"
 )
 _USER_IN = late_pattern(rf"(?:^|/){USERS}/([0-9a-f]{{40}})/")
-_NAME = late_pattern(NAME_PATTERN[1:-1], re.ASCII)
-_UID = late_pattern(UID_PATTERN[1:-1], re.ASCII)
 _ENTRY_PATH = late_pattern(ENTRY_PATH_PATTERN[1:-1], re.ASCII)
+_USER_HASH, _FOLDER_NAME_MAX = 40, 160
+_HEX = frozenset("0123456789abcdef")
+_FOLDER_NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_=-")
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
 _LONGEST_FOLDER = 120
 MAX_FOREIGN_REVISION = 2**48
@@ -63,12 +65,12 @@ def matching(pattern: str) -> Meta:
 
 def check_name(name: str) -> str:
     """Return ``name`` if a model may be shown a file under it, else raise ``InvalidArgument``."""
-    return _matching(_NAME, name, what="name", most=NAME_MAX)
+    return _plain(name, what="name", most=NAME_MAX)
 
 
 def check_uid(uid: str) -> str:
     """Return ``uid`` if a record may be stored under it, else raise ``InvalidArgument``."""
-    return _matching(_UID, uid, what="uid", most=UID_MAX)
+    return _plain(uid, what="uid", most=UID_MAX)
 
 
 @lru_cache(maxsize=4096)
@@ -80,7 +82,7 @@ def record_path(uid: str) -> str:
 def uid_of(path: str) -> str | None:
     """The uid of the memory file whose record has this relative path, or None if there can be none."""
     stem = path.removesuffix(RECORD_SUFFIX)
-    return stem if stem != path and _UID.fullmatch(stem) else None
+    return stem if stem != path and _is_plain(stem, most=UID_MAX) else None
 
 
 def check_key(key: str) -> str:
@@ -208,6 +210,15 @@ def entry_place(path: str) -> tuple[str, str] | None:
     return (found[2], found[4]) if found[2] else (IDS, found[5])
 
 
+def is_entry_folder(folder: str) -> bool:
+    """Whether there can be entries of keys in this folder, relative to that of all entries."""
+    name, slash, user = folder.partition(f"/{USERS}/")
+    if slash and not (len(user) == _USER_HASH and _HEX.issuperset(user)):
+        return False
+    is_shared = folder == WORKSPACE or (name == FILES and bool(slash))
+    return is_shared or (0 < len(name) <= _FOLDER_NAME_MAX and _FOLDER_NAME.issuperset(name))
+
+
 def uid_at(path: str) -> str:
     """The uid in the path of an entry's record."""
     return path.rpartition("/")[2].removesuffix(RECORD_SUFFIX)
@@ -239,8 +250,13 @@ def case_clashes(uids: Iterable[str]) -> list[tuple[str, str]]:
     return [(seen[folded], uid) for uid in uids if seen.setdefault(folded := uid.casefold(), uid) != uid]
 
 
-def _matching(pattern: re.Pattern[str], value: str, *, what: str, most: int) -> str:
-    if not pattern.fullmatch(value):
+def _is_plain(value: str, *, most: int) -> bool:
+    """As of ``NAME_PATTERN`` and ``UID_PATTERN``, which would first be compiled."""
+    return 0 < len(value) <= most and value[0] not in ".-" and _NAME.issuperset(value)
+
+
+def _plain(value: str, *, what: str, most: int) -> str:
+    if not _is_plain(value, most=most):
         raise InvalidArgument(
             f"{what} {value[:80]!r} is not allowed: use 1 to {most} ASCII letters, digits, '_', '.' or '-', "
             f"starting with a letter, digit or '_'"

@@ -17,7 +17,7 @@ from msgspec.json import decode as from_json
 from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
-from memfiles.records import to_json
+from memfiles.records import sha256, to_json
 from memfiles.records.keys import MAX_FOREIGN_REVISION, NAME_PATTERN, UID_PATTERN, check_revision, check_whole, matching
 from memfiles.records.redactions import Piece
 
@@ -187,7 +187,7 @@ class Record(Struct, frozen=True, dict=True):
     @cached_property
     def hasher(self) -> "hashlib._Hash":
         """The SHA-256 of the content, ready to be extended."""
-        return hashlib.sha256(self.content_bytes)
+        return sha256(self.content_bytes)
 
     @cached_property
     def declared_json(self) -> bytes:
@@ -223,7 +223,7 @@ class Record(Struct, frozen=True, dict=True):
 
 def with_content(record: Record, content: str) -> Record:
     """The record with new content and its digest; what was encoded of its history is kept."""
-    hasher = hashlib.sha256(data := content.encode())
+    hasher = sha256(data := content.encode())
     known = {"hasher": hasher, "size_bytes": len(data), "content_start": to_json(content)[:-1]}
     return successor(record, known, content=content, sha256=hasher.hexdigest())
 
@@ -284,7 +284,7 @@ def latest_origins(origins: Origins, *, own: str | None = None) -> Origins:
 
 def digest(content: bytes) -> str:
     """The SHA-256 of the content bytes in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()
+    return sha256(content).hexdigest()
 
 
 def encode(record: Record) -> bytes:

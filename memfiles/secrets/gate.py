@@ -7,7 +7,6 @@ what the text held before is not held against a change; and a change costs by it
 
 from __future__ import annotations
 
-import logging
 import re
 import unicodedata
 from collections import Counter
@@ -19,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument, SecretRefused
+from memfiles.records import late_logger as _log
 from memfiles.records import late_pattern
 from memfiles.secrets.rules import REACH, REACH_OF_ANCHOR, RULES, UNBROKEN, Rule
 
@@ -32,7 +32,6 @@ _UNBROKEN = late_pattern(UNBROKEN)
 _KEY = "PRIVATE KEY"  # the match of its rule runs over many lines; in every other rule, two lines meet in a gap
 _GAP = 16
 _GAP_LETTERS = "\"'`*:=> \t\n\r\f\vis"
-_log = logging.getLogger("memfiles")
 
 
 class Finding(Struct, frozen=True):

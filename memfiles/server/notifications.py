@@ -8,7 +8,6 @@ clients that disappeared without closing is bounded.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -26,6 +25,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.records import late_logger as _log
 from memfiles.records.keys import is_file_path
 from memfiles.server.resources import Address, parse_uri
 from memfiles.tools.arguments import shortened
@@ -44,7 +44,6 @@ MAX_LEGACY_CLIENTS = 256
 MAX_SUBSCRIPTIONS = 1024
 _SEND_SECONDS = 5.0
 RequestContext = ServerRequestContext[Any]
-_log = logging.getLogger("memfiles")
 
 
 @dataclass(eq=False)

@@ -6,7 +6,6 @@ memory is offered.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 import memfiles
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly
+from memfiles.records import late_logger as _log
 from memfiles.server import resources
 from memfiles.server.notifications import ChangeNotifier, RequestContext
 from memfiles.tools.arguments import shortened
@@ -45,7 +45,6 @@ _RECALL_DESCRIPTION = "What the agent's memory holds about a question, for one t
 _QUESTION = types.PromptArgument(name="query", description="The question, or the user's message.", required=True)
 _NOTHING_RECALLED = "Memory holds nothing about this."
 _EMPTY_MEMORY = "There is nothing in your memory that you may see."
-_log = logging.getLogger("memfiles")
 Paging = types.PaginatedRequestParams | None
 T = TypeVar("T")
 

@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 from zlib import crc32
 
 from memfiles.errors import MemfilesError, RecordCorrupt, StorageFailed
+from memfiles.records import NamedTuple
 from memfiles.records.keys import SPARE_SUFFIX, TEMP_SUFFIX, is_record_path, temp_path, uid_of
 
 _OPEN_EXISTING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -16,14 +16,13 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from memfiles.records.keys import ENTRIES, FILES, TEMP_PREFIX, USERS, entry_path, entry_place, uid_of
+from memfiles.records.keys import ENTRIES, FILES, TEMP_PREFIX, USERS, entry_place, is_entry_folder, uid_of
 from memfiles.storage.atomic import Descriptor, Signature, file_hash, is_settled
 from memfiles.storage.record_store import Changes
 
 MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
 StoredSignature = tuple[int, int, int]  # a signature as stored in the index
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-_ANY_UID = "0" * 40
 _POLL_SECONDS = 0.05
 _POLL_SHARE = 25  # looking at the folders takes so much less time than waiting
 _Times = Mapping[str, object]  # by folder: when it changed, in a list if that was too recent to be told from a change
@@ -47,7 +46,7 @@ def folder_times(directory: int, *, users: bool = True) -> dict[str, int]:
 def _times_in(directory: int, above: str) -> Iterator[tuple[str, int]]:
     for each in _listed(directory, f"{ENTRIES}/{above}".removesuffix("/")):
         name = above + each.name
-        if entry_place(entry_path(name, _ANY_UID)) is not None and each.is_dir(follow_symlinks=False):
+        if is_entry_folder(name) and each.is_dir(follow_symlinks=False):
             with suppress(FileNotFoundError):
                 yield name, each.stat(follow_symlinks=False).st_mtime_ns
 

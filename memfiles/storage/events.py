@@ -10,7 +10,6 @@ A line waits in memory for at most a second, so a kill loses no more than that. 
 what makes content go or leave, and every line that names a user: whoever forgets the user has to find it.
 """
 
-import logging
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.records import late_logger as _log
 from memfiles.records import to_json
 from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
@@ -47,7 +47,6 @@ Origin = Literal["local", "process", "external", "restored", "mirror"]
 AuditOutcome = Literal["ok", "refused", "failed"]
 OUTCOMES: tuple[AuditOutcome, ...] = ("ok", "refused", "failed")
 T = TypeVar("T")
-_log = logging.getLogger("memfiles")
 _second = (0, "")  # the last second formatted: formatting costs five times as much as the rest
 
 
@@ -189,8 +188,7 @@ class AuditLog:
         """Nothing is made before the first event. ``reads``: the log says who read what."""
         self.reads = reads
         self._now = now
-        self._pages = home_of(where).audit
-        self._lines = _Lines(self._pages)
+        self._lines = _Lines(home_of(where))
         renew_in_child(self, AuditLog._renew)
         weakref.finalize(self, self._lines.flush)  # of a log that is dropped without a close, and at the end of Python
 
@@ -207,7 +205,7 @@ class AuditLog:
         """See ``AuditPages.blank``; False after a failure, which is reported as of ``record``."""
         self._lines.flush()
         try:
-            self._pages.blank(users)
+            self._lines.pages.blank(users)
         except (OSError, MemfilesError) as error:
             self._lines.report(error)
             return False
@@ -252,10 +250,18 @@ class AuditLog:
 class _Lines:
     """The lines of an audit log that wait, and where they go."""
 
-    def __init__(self, pages: AuditPages) -> None:
-        self._pages = pages
+    def __init__(self, home: MemoryHome) -> None:
+        self._home = home
+        self._pages: AuditPages | None = None
         self._failing = self._is_closed = False
         self.renew()
+
+    @property
+    def pages(self) -> AuditPages:
+        """Where the lines go; not loaded before something happens."""
+        if self._pages is None:
+            self._pages = self._home.audit
+        return self._pages
 
     def renew(self) -> None:
         """Start without lines and without an open file, also in a forked child: both are the parent's."""
@@ -264,7 +270,7 @@ class _Lines:
         self._waiting_bytes = 0
         self._timer: threading.Timer | None = None
         self._is_noted = False
-        self._pages.let_go()
+        self._let_go()
 
     def add(self, name: str, line: bytes, *, at_once: bool) -> None:
         """Have a line written to the file of that name, within a second or at once."""
@@ -285,13 +291,13 @@ class _Lines:
                 timer.cancel()
             try:
                 for name, lines in groupby(waiting, key=itemgetter(0)):
-                    self._pages.append(name, b"".join([line for _, line in lines]))
+                    self.pages.append(name, b"".join([line for _, line in lines]))
             except (OSError, MemfilesError) as error:
                 self.report(error)
             else:
                 self._failing = self._failing and not waiting
             if self._is_closed:
-                self._pages.let_go()
+                self._let_go()
 
     def close(self) -> None:
         """Write the lines that wait, and close the file after each later one."""
@@ -307,6 +313,10 @@ class _Lines:
             self._failing = True
             _log.warning("the audit log in %s cannot be written; operations continue without it: %s", AUDIT, error)
         with self._lock:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._pages is not None:
             self._pages.let_go()
 
     def _note_end(self) -> None:

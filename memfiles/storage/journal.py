@@ -8,7 +8,6 @@ names is flushed. Each process has one journal file and holds its lock for as lo
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +16,7 @@ from enum import Enum, auto
 
 from msgspec import Struct
 
+from memfiles.records import late_logger as _log
 from memfiles.storage.atomic import reason, sync_folder, sync_published
 from memfiles.storage.journal_frames import (
     FRAME_HEADER_BYTES,
@@ -39,7 +39,6 @@ SMALLEST = 16 * 1024  # on a disk that is nearly full
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 BASES_BYTES = CAPACITY  # of versions kept in memory, for deltas of the next ones
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_log = logging.getLogger("memfiles")
 
 
 class FramePosition(Struct, frozen=True):

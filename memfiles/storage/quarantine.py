@@ -13,12 +13,12 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 
 from memfiles.errors import RecordCorrupt
-from memfiles.records import late_pattern
+from memfiles.records import NamedTuple, late_pattern
 from memfiles.records.history import texts_in
 from memfiles.records.record import MAX_RECORD_BYTES, read_record
 from memfiles.records.redactions import Piece, reveal

@@ -9,7 +9,6 @@ after it.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, RecordCorrupt
+from memfiles.records import late_logger as _log
 from memfiles.records.entry import Entry
 from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
 from memfiles.records.marks import Mark
@@ -37,7 +37,6 @@ _WRITTEN_MAX = 8192  # records: more than the events of changes that a watcher i
 _BYTES_OF_RECORD = 1_200  # apart from its texts; measured, as the next one
 _BYTES_OF_CHANGE = 500
 _NO_RECORD: Observed[Any] = Observed(None, None)  # and none was seen before
-_log = logging.getLogger("memfiles")
 R = TypeVar("R")
 T = TypeVar("T")
 Contra = TypeVar("Contra", contravariant=True)

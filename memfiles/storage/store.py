@@ -8,7 +8,6 @@ it: after a second without changes, or when another process asks.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -21,6 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt, StorageFailed
+from memfiles.records import late_logger as _log
 from memfiles.records.keys import is_record_path
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, entry_folders, quarantine, recovery
@@ -52,7 +52,6 @@ _FOLDERS_KNOWN = 4096  # at most about so many are remembered as made
 _IDLE_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _SCRUB_POLL_SECONDS = 0.02
-_log = logging.getLogger("memfiles")
 T = TypeVar("T")
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import logging
 import os
 import select
 import struct
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Protocol
 
 from memfiles.errors import MemfilesError
+from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, TEMP_PREFIX
 from memfiles.storage.atomic import Descriptor
 from memfiles.storage.fork_safety import renew_in_child
@@ -56,7 +56,6 @@ _READ_BYTES = 1 << 20  # all that the system keeps (16,384 events), if names are
 _HIDDEN = ord(TEMP_PREFIX)
 _DEEPEST = 8  # folders below the folder, more than any record lies
 _libc = ctypes.CDLL(None, use_errno=True)
-_log = logging.getLogger("memfiles")
 
 
 class Watched(Protocol):

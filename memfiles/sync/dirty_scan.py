@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import monotonic, time_ns
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from memfiles.errors import RecordCorrupt
+from memfiles.records import NamedTuple
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.records.record import digest
 from memfiles.storage.atomic import Signature, is_settled

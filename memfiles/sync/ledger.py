@@ -8,7 +8,6 @@ after a redaction it holds no earlier text of that record, however late an ackno
 from __future__ import annotations
 
 import json
-import logging
 import secrets
 import sqlite3
 import threading
@@ -20,6 +19,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from memfiles.errors import StorageFailed
+from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase, DerivedFile, boot_id
@@ -29,7 +29,6 @@ from memfiles.sync.mirror import Stored
 
 Run = Callable[..., Any]  # one statement of a transaction, with its values
 PATH = ".state/mirror.sqlite"
-_log = logging.getLogger("memfiles")
 _TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)",
     """

@@ -5,7 +5,6 @@ accepted; a null means "not given".
 """
 
 import json
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -13,7 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from msgspec import Meta, Struct, convert
 
 from memfiles.errors import InvalidArgument
-from memfiles.records import to_json
+from memfiles.records import late_pattern, to_json
 from memfiles.workflow.declared import Before, Check, fields_of, read
 from memfiles.workflow.problems import Breach, one_of
 
@@ -26,7 +25,7 @@ FILE_ALIASES: dict[str, tuple[str, ...]] = {
     "limit": ("max_lines", "num_lines", "lines"),
 }
 _SHOWN = 80
-_WORD_END = re.compile(r"[ -]|(?<=[a-z])(?=[A-Z])")
+_WORD_END = late_pattern(r"[ -]|(?<=[a-z])(?=[A-Z])")
 _EXPECTED = {
     "text": "text",
     "whole": "a whole number",
@@ -173,7 +172,7 @@ def _named(sent: Mapping[object, object], *, model: type[Arguments], tool: str) 
     for key, value in sent.items():
         if not isinstance(key, str):
             raise InvalidArgument(f"{tool}: argument names must be text, not {type(key).__name__}")
-        spellings = (key, _WORD_END.sub("_", key).lower())
+        spellings = (key,) if key in fields else (key, _WORD_END.sub("_", key).lower())
         name = next((meant.get(each, each) for each in spellings if each in fields or each in meant), key)
         if value is None:
             continue

@@ -7,7 +7,6 @@ decides for every call what a session may see and where it saves.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from msgspec import Struct
 
 from memfiles.entries.callers import is_in_view, view_of
 from memfiles.errors import EntryNotFound, InvalidArgument, MemfilesError
+from memfiles.records import late_logger as _log
 from memfiles.tools.arguments import parse_arguments, shortened
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.results import ToolResult
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from memfiles.storage.events import RecordChanged
     from memfiles.tools.session import Session
 
-_log = logging.getLogger("memfiles")
 _CHANGES = ("save", "update", "edit", "delete")
 Call = Callable[[object, str | None], ToolResult]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 from memfiles.entries.callers import SessionProvenance
 from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.files.user_files import UserEpoch
+from memfiles.records import late_logger as _log
 from memfiles.records.entry import RECALL_BYTES
 from memfiles.records.keys import is_file_path, record_path, user_file_path, user_hash
 from memfiles.records.levels import Levels
@@ -45,7 +45,6 @@ _INTERNAL_ERROR = (
     "Internal error in the memory; the details were logged. If this was a change, read the current state before you "
     "try again: the change may or may not have been made."
 )
-_log = logging.getLogger("memfiles")
 
 
 class OpenRun:

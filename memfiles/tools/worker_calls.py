@@ -12,7 +12,6 @@ The rules this module enforces:
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -24,6 +23,7 @@ from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.records import late_logger as _log
 from memfiles.tools.results import ToolResult, failed
 from memfiles.tools.session import Session
 
@@ -31,7 +31,6 @@ THREADS = 32
 """Calls at once. The threads are our own, so a program that fills its event loop's executor does not delay us."""
 
 T = TypeVar("T")
-_log = logging.getLogger("memfiles")
 ContextT = TypeVar("ContextT")
 SourceT = TypeVar("SourceT")
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from memfiles.index.queries import PagePlace
+from memfiles.index.search.weights import Weights
 
 WORKFLOW = """
 memory:
@@ -19,7 +24,8 @@ agents: {desk: {memory: [{id: notes-1, mode: rw}]}}
 WATCHED = """
 import atexit, dataclasses, json, re, sys
 import msgspec._utils
-made, compiled, evaluated = [], [], []
+made, compiled, evaluated, parsed = [], [], [], []
+sys.addaudithook(lambda event, _: parsed.append(sys._getframe(1).f_code.co_filename) if event == "compile" else None)
 evaluate = msgspec._utils._forward_ref
 msgspec._utils._forward_ref = lambda annotation: evaluated.append(annotation) or evaluate(annotation)
 make, build = dataclasses._process_class, re._compiler.compile
@@ -28,13 +34,14 @@ def counted(kind, *how):
     return make(kind, *how)
 def noted(pattern, flags=0):
     frame = sys._getframe(1)
-    while frame.f_globals.get("__name__") in ("re", "memfiles.records"):
+    while frame.f_globals.get("__name__") in ("re", "memfiles.records", "memfiles.cli"):
         frame = frame.f_back
     compiled.append(frame.f_globals.get("__name__"))
     return build(pattern, flags)
 dataclasses._process_class, re._compiler.compile = counted, noted
 def tell():
     seen = {"loaded": sorted(sys.modules), "made": made, "compiled": compiled, "evaluated": evaluated}
+    seen["parsed"] = parsed
     print(json.dumps(seen), file=sys.__stderr__)
 atexit.register(tell)
 from memfiles.cli import run
@@ -166,3 +173,50 @@ def test_no_expression_is_compiled_in_vain(workflow: Path) -> None:
 def test_no_annotation_is_evaluated_from_its_text(workflow: Path, args: tuple[str, ...]) -> None:
     """Structs that are read from JSON or YAML have their annotations as values: texts took 3 ms a command."""
     assert [] == traced(workflow, *args)["evaluated"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("read", "notes"),
+        ("append", "notes", "x"),
+        ("entries", "search", "bob"),
+        ("entries", "save", "plan", "Bob is on Pro."),
+    ],
+    ids=lambda args: args[-2],
+)
+def test_a_command_loads_neither_a_log_nor_openssl_nor_the_compiler(workflow: Path, args: tuple[str, ...]) -> None:
+    """It has nothing to log and little to hash, and no class of its own, or of click, is made from texts: 14 ms."""
+    seen = traced(workflow, *args)
+
+    assert set() == below(seen["loaded"], "logging", "_hashlib")
+    assert [] == [name for name in seen["parsed"] if name.endswith("/typing.py")]
+
+
+def test_a_search_called_as_a_tool_compiles_no_expression_in_vain(workflow: Path) -> None:
+    """Its parts are imported as those of ``entries search``, and nobody erases soon after somebody else has done it."""
+    seen = traced(workflow, "call", "desk", "memory_search", '{"query": "bob"}')
+
+    assert set() == below(seen["loaded"], "memfiles.entries.purge", "memfiles.entries.forget")
+    assert [] == [name for name in ours(seen["compiled"]) if name.startswith(("memfiles.index", "memfiles.tools"))]
+
+
+def test_a_named_tuple_is_as_that_of_typing() -> None:
+    """Its fields, defaults, copies and pickles."""
+    made = PagePlace("plan", "2026", 7)
+
+    assert [("plan", "2026", 7), "2026", 3] == [made, made.updated_at, len(made)]
+    assert PagePlace._make(made) == made == PagePlace(updated_at="2026", ordinal=7, key="plan") == copy(made)
+    assert (made, PagePlace) == (pickle.loads(pickle.dumps(made)), type(copy(made)))
+    assert {"key": "plan", "updated_at": "2026", "ordinal": 8} == made._replace(ordinal=8)._asdict()
+    assert "PagePlace(key='plan', updated_at='2026', ordinal=7)" == repr(made)
+    assert [3.0, Weights().link] == [Weights(answer=3.0).answer, Weights(answer=3.0).link]
+
+
+@pytest.mark.parametrize("given", [("plan", "2026"), ("plan", "2026", 7, 8)], ids=len)
+def test_a_named_tuple_has_all_its_fields(given: tuple[Any, ...]) -> None:
+    """Too few values, and too many, are refused, as is one that is given twice."""
+    with pytest.raises(TypeError):
+        PagePlace(*given)
+    with pytest.raises(TypeError):
+        PagePlace("plan", "2026", 7, **{"key": "plan"})

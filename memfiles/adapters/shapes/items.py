@@ -8,7 +8,6 @@ levels, budgets, secret rules and audit log of all entries.
 from __future__ import annotations
 
 import json
-import logging
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from msgspec.structs import replace
 from memfiles.adapters.shapes.folder import check_level, list_entries
 from memfiles.entries.drafts import Draft
 from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.records import late_logger as _log
 from memfiles.records.keys import KEY_MAX_BYTES
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "$lt": operator.lt,
     "$lte": operator.le,
 }
-_log = logging.getLogger("memfiles")
 
 
 class Item(Struct, frozen=True):

@@ -16,7 +16,7 @@ import click
 
 from memfiles.cli import opening, output
 from memfiles.cli.failures import ToolFailed
-from memfiles.cli.options import command, current, option, usage_error
+from memfiles.cli.options import argument, command, current, option, usage_error
 from memfiles.errors import ExtraMissing
 from memfiles.tools.dialects import DIALECTS
 from memfiles.workflow.fields import TOOL_NAMES
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from memfiles.workflow.fields import ToolNames
 
 PORT = 8848
+FILE_TOOLS = {"read_memory", "append_memory", "edit_memory"}
 NEEDED = (2, 2)
 """The version of the package ``mcp``, as in pyproject.toml."""
 _TOOL_NAMES = option(
@@ -36,7 +37,7 @@ _TOOL_NAMES = option(
 
 
 @command("card", "memfiles card support --level INTERNAL", "memfiles card support --tokens")
-@click.argument("agent")
+@argument("agent")
 @opening.SESSION_USER
 @opening.SESSION_LEVEL
 @option("--tokens", is_flag=True, help="Print about how many tokens it, the entries and the tools are instead.")
@@ -84,7 +85,7 @@ def _rest_of_prompt(
 
 
 @command("tools", "memfiles tools support --dialect openai")
-@click.argument("agent")
+@argument("agent")
 @option("--dialect", type=click.Choice(sorted(DIALECTS)), default="anthropic", show_default=True)
 @opening.SESSION_USER
 @opening.SESSION_LEVEL
@@ -123,9 +124,9 @@ def _tools_of(
 
 
 @command("call", 'memfiles call support read_memory \'{"file": "customer-notes"}\'')
-@click.argument("agent")
-@click.argument("tool")
-@click.argument("arguments", metavar="JSON")
+@argument("agent")
+@argument("tool")
+@argument("arguments", metavar="JSON")
 @opening.SESSION_USER
 @opening.SESSION_LEVEL
 @option("--run", help="Run of the call, recorded in the history.")
@@ -143,7 +144,8 @@ def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | 
     from memfiles.cli.commands.write import given_text
 
     sent = json_object(given_text(arguments, what="send"))
-    with opening.mirrored(workflow) as memory:
+    parts = opening.FILE_PARTS if tool in FILE_TOOLS else opening.ENTRY_PARTS
+    with opening.mirrored(workflow, parts=parts) as memory:
         call_id = given.pop("call_id")
         session = memory.session(agent, **given, tool_names=tool_names, ends_run=False)
         session.consolidates = False

@@ -15,7 +15,7 @@ from memfiles.cli.commands.read import entries_in, entry_lines
 from memfiles.cli.commands.sync import mention_unmirrored, mirror_lines, unmirrored
 from memfiles.cli.doctor.checks import names_in
 from memfiles.cli.failures import AlreadyThere
-from memfiles.cli.options import DEFAULT_WORKFLOW, command, current, option, usage_error
+from memfiles.cli.options import DEFAULT_WORKFLOW, argument, command, current, option, usage_error
 from memfiles.cli.output import waiting
 from memfiles.files.restore_report import RestoreReport
 from memfiles.memory import keeper_of, look
@@ -32,7 +32,7 @@ WORKFLOW = Path(__file__).with_name("workflow.yaml").read_text(encoding="utf-8")
 
 
 @command("init", "memfiles init my-agents && cd my-agents && memfiles read notes")
-@click.argument("directory", required=False, type=click.Path(file_okay=False))
+@argument("directory", required=False, type=click.Path(file_okay=False))
 def init_command(directory: str | None) -> None:
     """Create a ready-to-use, commented workflow.
 
@@ -87,7 +87,7 @@ def _is_other(path: Path, text: str) -> bool:
 
 
 @command("schema", "memfiles schema workflow > schemas/workflow.schema.json")
-@click.argument("what", type=click.Choice(sorted(SCHEMAS)))
+@argument("what", type=click.Choice(sorted(SCHEMAS)))
 def schema_command(what: str) -> None:
     """Print the JSON Schema of the workflow, a record or the tools."""
     output.data(SCHEMAS[what]())

@@ -13,7 +13,7 @@ from memfiles.cli import output
 from memfiles.cli.commands.entries_read import entries_command
 from memfiles.cli.commands.write import CALL_ID, TextCommand, expected_revision, fail_until_pushed, given_text
 from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, load_workflow, mirrored, reading_entries
-from memfiles.cli.options import command, current, option, options, usage_error
+from memfiles.cli.options import argument, command, current, option, options, usage_error
 from memfiles.errors import EntryNotFound
 from memfiles.memory import Memory, look
 from memfiles.records.entry import DEFAULT_CONFIDENCE, KINDS
@@ -71,8 +71,8 @@ _selector = options(
     cls=TextCommand,
     of=entries_command,
 )
-@click.argument("key")
-@click.argument("text", required=False)
+@argument("key")
+@argument("text", required=False)
 @_entry_fields
 @as_session
 def save_command(key: str, text: str | None, who: As, **given: Any) -> None:
@@ -93,7 +93,7 @@ def save_command(key: str, text: str | None, who: As, **given: Any) -> None:
     "memfiles entries update how-to/refund --agent support --outcome success",
     of=entries_command,
 )
-@click.argument("key")
+@argument("key")
 @option("--content", metavar="TEXT", help="New text; - reads it from stdin.")
 @option("--outcome", type=click.Choice(["success", "failure"]), help="Result of following the entry; counted.")
 @_entry_fields
@@ -115,7 +115,7 @@ def update_command(key: str, content: str | None, who: As, **given: Any) -> None
     "memfiles entries undo customers/ada/plan --to 3 --agent support",
     of=entries_command,
 )
-@click.argument("key")
+@argument("key")
 @option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @CALL_ID
 @as_session
@@ -130,7 +130,7 @@ def undo_command(key: str, to_revision: int | None, call_id: str | None, who: As
 
 
 @command("delete", "memfiles entries delete customers/ada/plan --agent support", of=entries_command)
-@click.argument("key")
+@argument("key")
 @as_session
 def delete_command(key: str, who: As) -> None:
     """Hide an entry; it can be restored.
@@ -146,7 +146,7 @@ def delete_command(key: str, who: As) -> None:
 
 
 @command("restore", "memfiles entries restore customers/ada/plan --agent support", of=entries_command)
-@click.argument("key")
+@argument("key")
 @as_session
 def restore_command(key: str, who: As) -> None:
     """Restore a deleted, evicted or expired entry."""

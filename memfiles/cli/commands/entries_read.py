@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from memfiles.cli import output
 from memfiles.cli.commands.read import author
 from memfiles.cli.opening import As, as_session, filtering, reading_entries
-from memfiles.cli.options import command, group, option
+from memfiles.cli.options import argument, command, group, option
 from memfiles.entries.drafts import MAX_GONE
 from memfiles.entries.questions import ORDERS
 from memfiles.errors import EntryNotFound
@@ -45,7 +45,7 @@ def entries_command() -> None:
 
 
 @command("get", "memfiles entries get customers/ada/plan --agent support", of=entries_command)
-@click.argument("key")
+@argument("key")
 @as_session
 def get_command(key: str, who: As) -> None:
     """Print the entry saved under KEY.
@@ -61,7 +61,7 @@ def get_command(key: str, who: As) -> None:
 
 
 @command("search", 'memfiles entries search "which plan is Ada on?" --agent support', of=entries_command)
-@click.argument("query")
+@argument("query")
 @option(
     "-n",
     "--max-results",
@@ -108,7 +108,7 @@ def search_command(query: str, association: bool, who: As, **given: Any) -> None
 
 
 @command("recall", 'memfiles entries recall "which plan is Ada on?" --agent support', of=entries_command)
-@click.argument("query")
+@argument("query")
 @option(
     "--budget",
     "budget_bytes",
@@ -174,7 +174,7 @@ def list_command(who: As, **given: Any) -> None:
 
 
 @command("log", "memfiles entries log customers/ada/plan --agent support -n 5", of=entries_command)
-@click.argument("key")
+@argument("key")
 @option("-n", "--max-count", type=click.IntRange(min=1), help="Maximum number of changes.")
 @as_session
 def log_command(key: str, max_count: int | None, who: As) -> None:
@@ -213,9 +213,9 @@ def _about(change: EntryChange) -> str:
 
 
 @command("diff", "memfiles entries diff customers/ada/plan 1 3 --agent support", of=entries_command)
-@click.argument("key")
-@click.argument("from_revision", metavar="[FROM]", required=False, type=click.IntRange(min=1))
-@click.argument("to_revision", metavar="[TO]", required=False, type=click.IntRange(min=1))
+@argument("key")
+@argument("from_revision", metavar="[FROM]", required=False, type=click.IntRange(min=1))
+@argument("to_revision", metavar="[TO]", required=False, type=click.IntRange(min=1))
 @as_session
 def diff_command(key: str, from_revision: int | None, to_revision: int | None, who: As) -> None:
     """Show what changed between two revisions of an entry.
@@ -310,7 +310,7 @@ def hydrate_command(budget: int | None, who: As) -> None:
 
 
 @command("explain", "memfiles entries explain customers/ada/plan --agent support", of=entries_command)
-@click.argument("key")
+@argument("key")
 @as_session
 def explain_command(key: str, who: As) -> None:
     """Explain why an agent sees an entry, or does not."""

@@ -23,7 +23,7 @@ from memfiles.cli.commands.entries import ask, show_forgotten
 from memfiles.cli.commands.read import author
 from memfiles.cli.commands.write import fail_until_pushed
 from memfiles.cli.failures import NotFound
-from memfiles.cli.options import command, current, group, option
+from memfiles.cli.options import argument, command, current, group, option
 from memfiles.errors import EntryNotFound, ExtraMissing
 from memfiles.files.restore_report import FileView
 from memfiles.memory import look
@@ -218,7 +218,7 @@ def list_command(**asked: Any) -> None:
 
 
 @command("tombstones", "memfiles users tombstones ada", of=users_command)
-@click.argument("user", required=False)
+@argument("user", required=False)
 def tombstones_command(user: str | None) -> None:
     """Show what is left of users who were forgotten, newest first.
 
@@ -235,8 +235,8 @@ def tombstones_command(user: str | None) -> None:
 
 
 @command("export", "memfiles users export ada ada-export", of=users_command)
-@click.argument("user")
-@click.argument("target", type=click.Path())
+@argument("user")
+@argument("target", type=click.Path())
 @opening.ACTOR
 def export_command(user: str, target: str, actor: str | None) -> None:
     """Write all that is kept for a user to a folder.
@@ -258,7 +258,7 @@ def export_command(user: str, target: str, actor: str | None) -> None:
     "memfiles users forget ada --why 'asked to' --actor grace --yes",
     of=users_command,
 )
-@click.argument("user")
+@argument("user")
 @option("--why", default="", metavar="TEXT", help="Reason; it stays when the user is forgotten.")
 @opening.ACTOR
 @option("--dry-run", is_flag=True, help="Show what would be forgotten.")

@@ -9,7 +9,7 @@ import click
 
 from memfiles.cli import output
 from memfiles.cli.opening import FILE_USER, listed, sizes_of, state_of, view
-from memfiles.cli.options import command, option
+from memfiles.cli.options import argument, command, option
 from memfiles.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def ls_command(user: str | None) -> None:
 
 
 @command("read", "memfiles read customer-notes > notes.md")
-@click.argument("name")
+@argument("name")
 @FILE_USER
 def read_command(name: str, user: str | None) -> None:
     """Print the content of a memory file.
@@ -56,7 +56,7 @@ def read_command(name: str, user: str | None) -> None:
 
 
 @command("log", "memfiles log customer-notes -n 5")
-@click.argument("name")
+@argument("name")
 @option("-n", "--max-count", type=click.IntRange(min=1), help="Maximum number of changes.")
 @FILE_USER
 def log_command(name: str, max_count: int | None, user: str | None) -> None:
@@ -73,9 +73,9 @@ def log_command(name: str, max_count: int | None, user: str | None) -> None:
 
 
 @command("diff", "memfiles diff customer-notes 3 7")
-@click.argument("name")
-@click.argument("from_revision", metavar="[FROM]", required=False, type=click.IntRange(min=1))
-@click.argument("to_revision", metavar="[TO]", required=False, type=click.IntRange(min=1))
+@argument("name")
+@argument("from_revision", metavar="[FROM]", required=False, type=click.IntRange(min=1))
+@argument("to_revision", metavar="[TO]", required=False, type=click.IntRange(min=1))
 @FILE_USER
 def diff_command(name: str, from_revision: int | None, to_revision: int | None, user: str | None) -> None:
     """Show what changed between two revisions of a memory file.

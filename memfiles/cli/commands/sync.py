@@ -16,7 +16,7 @@ import click
 from memfiles.cli import opening, output
 from memfiles.cli.commands.write import expected_revision, given_text
 from memfiles.cli.failures import NoMirror, NotFound
-from memfiles.cli.options import command, current, group, option, usage_error
+from memfiles.cli.options import argument, command, current, group, option, usage_error
 from memfiles.cli.output import ProgressCallback, progress
 from memfiles.errors import MirrorConflict, MirrorUnavailable
 from memfiles.memory import keeper_of, look, open_mirror_of
@@ -77,7 +77,7 @@ def status_command() -> None:
 
 
 @command("conflicts", "memfiles sync conflicts", "memfiles sync conflicts customer-notes > other.md", of=sync_command)
-@click.argument("name", required=False)
+@argument("name", required=False)
 def conflicts_command(name: str | None) -> None:
     """List the losing copies of merges, or print the text of one.
 
@@ -105,7 +105,7 @@ def conflicts_command(name: str | None) -> None:
     "memfiles sync resolve customer-notes --text - < merged.md",
     of=sync_command,
 )
-@click.argument("name")
+@argument("name")
 @option("--take", type=click.Choice(["record", "copy"]), help="Keep the record as it is, or take the copy's text.")
 @option("--text", help="Text to take instead; - reads stdin.")
 @expected_revision("Fail unless the record is at this revision.", least=1)
@@ -158,7 +158,7 @@ def rekey_command(accept_unsigned: bool) -> None:
 
 
 @command("open", "memfiles sync open copied-bucket --to .memory", of=sync_command)
-@click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @option("--to", type=click.Path(file_okay=False, path_type=Path), help="Open it there, not in its place.")
 def open_command(directory: Path, to: Path | None) -> None:
     """Turn DIR, a copy of a signed or encrypted mirror, into a memory directory.

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound
 from memfiles.cli.opening import As, as_session, changing_entries, load_workflow, reading_entries
-from memfiles.cli.options import command, current, option, usage_error
+from memfiles.cli.options import argument, command, current, option, usage_error
 from memfiles.entries.transfer.exchange import EXPORT_FORMATS, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
 from memfiles.errors import InvalidArgument, RevisionConflict, StorageFailed
@@ -27,7 +27,7 @@ SHOWN = 20
 
 
 @command("export", "memfiles export backup --agent support", "memfiles export all.jsonl --agent support --format jsonl")
-@click.argument("target", type=click.Path())
+@argument("target", type=click.Path())
 @option(
     "--format",
     "format",
@@ -52,7 +52,7 @@ def export_command(target: str, format: ExportFormat | None, who: As) -> None:
 
 
 @command("import", "memfiles import backup --agent support --dry-run", "memfiles import vault --from notes")
-@click.argument("source", metavar="PATH", type=click.Path())
+@argument("source", metavar="PATH", type=click.Path())
 @option("--from", "--format", "format", type=click.Choice(FORMATS), help="Format of PATH.  [default: detected]")
 @option("--take-over", is_flag=True, help="Import what was another agent's or user's, and do not ask.")
 @option("--dry-run", is_flag=True, help="Show what would be imported.")

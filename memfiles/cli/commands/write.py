@@ -14,7 +14,7 @@ import click
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound, failure_of
 from memfiles.cli.opening import FILE_USER, as_person, view, writing
-from memfiles.cli.options import Decorated, command, option, options, usage_error
+from memfiles.cli.options import Decorated, PlainCommand, argument, command, option, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused, MirrorUnavailable
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ checked_options = options(expected_revision("Fail unless the file is at this rev
 _BULLET = re.compile(r"-+\s")
 
 
-class TextCommand(click.Command):
+class TextCommand(PlainCommand):
     """A command whose last argument is text: a bullet such as "- Bob" is not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -57,8 +57,8 @@ class TextCommand(click.Command):
     "git log --oneline -5 | memfiles append customer-notes -",
     cls=TextCommand,
 )
-@click.argument("name")
-@click.argument("text", required=False)
+@argument("name")
+@argument("text", required=False)
 @option("-n", "--line", is_flag=True, help="Add a newline to TEXT if it does not end with one.")
 @checked_options
 @FILE_USER
@@ -76,7 +76,7 @@ def append_command(name: str, text: str | None, line: bool, user: str | None, **
 
 
 @command("edit", 'memfiles edit customer-notes --old "Bob is on Free" --new "Bob is on Pro"')
-@click.argument("name")
+@argument("name")
 @option("--old", required=True, help="Text to replace, exactly as it is in the file.")
 @option("--new", required=True, help="Replacement; empty removes the text.")
 @checked_options
@@ -89,7 +89,7 @@ def edit_command(name: str, old: str, new: str, user: str | None, **checked: Any
 
 
 @command("undo", "memfiles undo customer-notes --to 3")
-@click.argument("name")
+@argument("name")
 @option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @checked_options
 @FILE_USER
@@ -104,8 +104,8 @@ def undo_command(name: str, to_revision: int | None, user: str | None, **checked
 
 
 @command("redact", "memfiles redact customer-notes -", cls=TextCommand)
-@click.argument("name")
-@click.argument("text", required=False)
+@argument("name")
+@argument("text", required=False)
 @FILE_USER
 @as_person
 def redact_command(name: str, text: str | None, user: str | None, by: Actor) -> None:
@@ -195,7 +195,7 @@ def _done(receipt: Receipt) -> str:
 
 
 @command("open", "memfiles open customer-notes", 'EDITOR="code --wait" memfiles open customer-notes')
-@click.argument("name")
+@argument("name")
 @FILE_USER
 @as_person
 def open_command(name: str, user: str | None, by: Actor) -> None:

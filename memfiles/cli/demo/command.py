@@ -16,7 +16,7 @@ import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import click
 from msgspec import Struct
@@ -29,6 +29,7 @@ from memfiles.cli.demo.support_desk import ADA, AMBIGUOUS, ANSWER, DELICATE, KNO
 from memfiles.cli.failures import AlreadyThere
 from memfiles.cli.options import command, current, option
 from memfiles.errors import MemfilesError
+from memfiles.records import NamedTuple
 from memfiles.records.graphemes import harmless
 from memfiles.tools.json_schemas import as_text, workflow_schema
 from memfiles.tools.results import ToolResult

@@ -15,8 +15,9 @@ from memfiles.cli.commands.sync import pending_in, unmirrored
 from memfiles.cli.doctor import checks
 from memfiles.cli.doctor.checks import CheckResult, fail, ok, warn
 from memfiles.cli.failures import failure_of
-from memfiles.cli.opening import name_of, quiet_log
+from memfiles.cli.opening import name_of
 from memfiles.cli.options import command, current
+from memfiles.cli.output import quiet_log
 from memfiles.errors import CopyRefused, MemfilesError, MirrorRefused, RecordCorrupt
 from memfiles.memory import keeper_of, load, open_mirror_of
 from memfiles.records.declared_metadata import decode_file

@@ -9,7 +9,6 @@ what it does not sum up, the default does.
 
 from __future__ import annotations
 
-import logging
 import math
 import sqlite3
 import time
@@ -45,6 +44,7 @@ from memfiles.index import groups, queries
 from memfiles.index.database import left_by
 from memfiles.index.rows import row_of
 from memfiles.index.search.embedder import CircuitBreaker, ModelUnavailable
+from memfiles.records import late_logger as _log
 from memfiles.records.entry import EPISODE, MAX_ENTRY_BYTES, Entry, Provenance
 from memfiles.records.keys import entry_path
 from memfiles.records.marks import EntryRecord
@@ -56,7 +56,6 @@ CLOSE_SECONDS = 20.0  # until then the end of a run begins with a level, and tha
 CLOSE_SUMMARY_SECONDS = 10.0  # of these, how long it waits for summaries
 _MOST_GROUPS, _MOST_ALIKE = 256, 2048  # groups, and entries in all of them, that the end of a run looks at
 _ATTEMPTS = 3  # at the end of a run, if others change its entries meanwhile
-_log = logging.getLogger("memfiles")
 """The share of the budget that a plan comes down to, so that the next saves need not evict."""
 
 

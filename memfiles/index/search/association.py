@@ -18,13 +18,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import fsum
 from types import MappingProxyType
-from typing import NamedTuple
 
 from msgspec import Struct
 
 from memfiles.index.search.weights import BRIEF, DENSE, LENDERS, TAGGED_LENDERS, WEIGHTS, Weights
 from memfiles.index.text import fts
 from memfiles.index.text.fts import PartState, PartTexts, RunRow
+from memfiles.records import NamedTuple
 
 REACH = 2  # neighbours on either side
 BEST_OF_RUN = 3

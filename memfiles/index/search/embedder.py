@@ -9,7 +9,6 @@ An embedder may know words of nearly the same meaning as well: those of its own 
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import threading
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from memfiles.errors import ExtraMissing
 from memfiles.index.text.tokenizer import fold
+from memfiles.records import late_logger as _log
 from memfiles.storage.fork_safety import renew_in_child
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ NEAR = 0.4  # the least cosine of two words of nearly the same meaning; most oth
 MOST_NEAR = 64  # words, those with the most signs alike, of which the numbers are compared
 MOST_LIKELY = 64  # words of each eighth, by the first signs
 COMMON = 20_000  # pieces, the most frequent ones, of which the mean is taken as what all words have in common
-_log = logging.getLogger("memfiles")
 
 
 class Embedder(Protocol):

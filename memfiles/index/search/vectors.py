@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ from memfiles.index.search.embedder import Embedder, GuardedEmbedder, ModelUnava
 from memfiles.index.search.scope import SearchScope
 from memfiles.index.text import fts
 from memfiles.index.text.fts import PartState
+from memfiles.records import NamedTuple
 
 if TYPE_CHECKING:
     from numpy import float32

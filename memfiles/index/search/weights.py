@@ -10,7 +10,7 @@ and Rocchio's feedback.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from memfiles.records import NamedTuple
 
 
 class Weights(NamedTuple):

@@ -21,10 +21,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from memfiles.index.text import tokenizer
-from memfiles.records import to_json
+from memfiles.records import NamedTuple, to_json
 
 WEIGHTS = (2.0, 1.0, 1.5, 1.0)  # of key, content, tags and moments when FTS5 chooses candidates
 SMALL = 256  # entries

@@ -8,7 +8,6 @@ a pooler stands between, nobody can listen, and who waits looks into the feed ag
 from __future__ import annotations
 
 import hashlib
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -18,12 +17,12 @@ import psycopg
 from psycopg import sql
 
 from memfiles.errors import MemfilesError
+from memfiles.records import late_logger as _log
 from memfiles.storage.postgres.connections import Connections
 
 COALESCED_SECONDS = 0.05
 _POLL_SECONDS = 0.5
 _HEARD_AT_ONCE = 0.02  # after a notification, further ones of the same moment are taken with it
-_log = logging.getLogger("memfiles")
 
 
 class News:

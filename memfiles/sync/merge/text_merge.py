@@ -17,10 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby, zip_longest
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 
+from memfiles.records import NamedTuple
 from memfiles.records.redactions import MARKER
 
 Side = Literal["first", "second"]
