@@ -74,19 +74,22 @@ def lean_imports() -> Iterator[None]:
 
     Regular expressions are compiled at their first use, most of them PyYAML's, whose C parser needs none; ``inspect``,
     which brings the parser of Python, and some others are loaded at their first use; msgspec gets by with ``typing``,
-    ``hashlib`` without OpenSSL, and click without the types of its dictionaries, for which Python loads its compiler.
+    ``hashlib`` without OpenSSL, and click without the types of its dictionaries and of what it names in texts, for
+    which Python loads its compiler.
     This is for one thread at a time. What must be a true expression may not be imported here: boto3 and frameworks.
     """
     for name in _LATE:
         sys.modules.setdefault(name, _LateModule(name))
     hidden = {name: None for name in _HIDDEN if name not in sys.modules}
-    compiled, typed = re.compile, typing.TypedDict
+    compiled, typed, referred = re.compile, typing.TypedDict, typing.ForwardRef
     sys.modules.update(hidden)  # type: ignore[arg-type]  # importing it fails as if it were not installed
     re.compile, typing.TypedDict = _LateExpression, _PlainDict  # type: ignore[assignment]
+    if sys.version_info < (3, 14):  # which compiles none at once
+        typing.ForwardRef = _LateReference  # type: ignore[misc]
     try:
         yield
     finally:
-        re.compile, typing.TypedDict = compiled, typed
+        re.compile, typing.TypedDict, typing.ForwardRef = compiled, typed, referred  # type: ignore[misc]
         for name in hidden:
             del sys.modules[name]
 
@@ -103,6 +106,19 @@ class _PlainDict(dict[str, Any]):
 
     def __init_subclass__(cls, **_: Any) -> None:
         """Take ``total``."""
+
+
+class _LateReference(typing.ForwardRef, _root=True):  # type: ignore[call-arg, misc]
+    """A type that is named in a text, which is compiled when somebody asks for the type."""
+
+    def __init__(self, arg: str, is_argument: bool = True, module: Any = None, *, is_class: bool = False) -> None:
+        self.__forward_arg__, self.__forward_module__ = arg, module
+        self.__forward_is_argument__, self.__forward_is_class__ = is_argument, is_class
+        self.__forward_evaluated__, self.__forward_value__ = False, None
+
+    @property
+    def __forward_code__(self) -> Any:  # type: ignore[override]
+        return compile(self.__forward_arg__, "<string>", "eval")
 
 
 class _LateModule(ModuleType):
