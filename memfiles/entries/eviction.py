@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from memfiles.entries import budgets
 from memfiles.entries.budgets import Budgeted, EntrySummary, FolderTotals, Limit, Tally
-from memfiles.entries.callers import Partition
+from memfiles.entries.callers import Partition, Scopes
 from memfiles.entries.consolidation.application import Application, Consolidated, signed
 from memfiles.entries.consolidation.plan import MOST_EPISODES, FirstSentences, Plan, Step, SummaryNote, draft_of_note
 from memfiles.entries.consolidation.planner import Member, Planning
@@ -34,7 +34,7 @@ from memfiles.records.keys import entry_path
 from memfiles.records.record import Stamp
 
 _SOME = 8  # victims or groups read at once, since a save is over by one entry as a rule
-_MANY = 1000
+_MANY = _MANY_KEYS = 1000
 _FRUITLESS = 16  # groups in a row of which nothing can go; then evictions do the rest
 _NEAR = 0.75  # of a budget: from there on, changes by other processes are looked at before a save
 _NAMES = 8  # keys that are tried for a note
@@ -86,6 +86,14 @@ class EvictionPolicy:
         numbers = [limit.max_entries for limit in self._limits.values() if limit.max_entries is not None]
         self._few = min(numbers, default=_MANY)
         self._unseen = 0  # saves since the changes of other processes were looked at
+
+    def empty(self, own: Scopes, *, keys: int) -> Collection[Partition]:
+        """Those of these partitions that have no entry to be seen; not worth asking for few ``keys``."""
+        if keys < _MANY_KEYS:
+            return ()
+        self._db.refresh(tuple(own.values()))
+        totals = {each: self._db.index.totals(each) for each in own.values()}
+        return {each for each, found in totals.items() if not found.count and not found.is_behind}
 
     def excesses(
         self, before: RecordsByPath, after: RecordsByPath, *, written: Collection[str], is_first: bool = False

@@ -123,14 +123,15 @@ class LazyEntries:
     def sweep(self) -> bool:
         """Erase some of what was kept long enough, if the entries are open or nobody has done it for a while.
 
-        For a single use only in the second case; returns whether other things may be erased as well.
+        For a single use only in the second case, or to finish a forget; returns whether other things may go as well.
         """
         if (is_due := self._sweeps.are_due()) and self.are_needed:
             self.opened()
-        if self._entries is not None and (is_due or not self._is_brief):
+        is_time = is_due or not self._is_brief
+        if self._entries is not None and (is_time or self._entries.parts.may_have_forgets()):
             self._entries.sweep()
             self._sweeps.note()
-        return is_due or not self._is_brief
+        return is_time
 
     def meaning(self) -> dict[str, str | None] | None:
         """The status of search by meaning; None if nobody wants it, or the index cannot be read at once."""
@@ -275,15 +276,18 @@ class LateParts:
         self._db, self._summariser, self._audit = db, summariser, audit
 
     def begin(self) -> None:
-        """See ``Users.begin``, which is loaded only where it may have something to do: a store has notes of its own."""
+        """See ``Users.begin``, which is loaded only where it may have something to do."""
+        if self.may_have_forgets():
+            self.users.begin()
+
+    def may_have_forgets(self) -> bool:
+        """Whether a forget may have to be finished, or followed; a store has notes of its own."""
         from memfiles.index.database import may_have_forgets
 
         try:
-            is_needed = isinstance(self._db.store, RemoteStore) or self._db.index.ask(may_have_forgets)
+            return isinstance(self._db.store, RemoteStore) or self._db.index.ask(may_have_forgets)
         except MemfilesError:
-            is_needed = True  # it logs what is wrong
-        if is_needed:
-            self.users.begin()
+            return True  # who looks logs what is wrong
 
     @cached_property
     def forgetter(self) -> Forgetter:

@@ -90,9 +90,10 @@ class EntryWriter:
             raise InvalidArgument("there is nothing to save: pass the content")
         checked = self._db.rules.check_all(drafts)
         stamp, own = Stamp(self._db.now(), caller.actor(call_id), expected_revision), own_level(caller)
-        asked = [place.path(each.draft.key) for each in checked for place in own.values()] if len(checked) > 1 else ()
-        with self._db.repository.together(asked) if asked else nullcontext():
-            targets = [self._target(caller, own, each.draft, now=stamp.at) for each in checked]
+        is_seen = partial(self._is_seen, now=stamp.at, empty=self._eviction.empty(own, keys=len(checked)))
+        asked = (place.path(each.draft.key) for each in checked for place in own.values())
+        with self._db.repository.together(asked) if len(checked) > 1 else nullcontext():
+            targets = [self._target(caller, own, each.draft, is_seen) for each in checked]
         return self._save_all(caller, checked, targets, stamp)
 
     def import_(self, caller: Caller, drafts: Sequence[ImportedDraft]) -> list[Saved]:
@@ -150,7 +151,7 @@ class EntryWriter:
         ):
             outcome = self._write_one(caller, path, updated, stamp=stamp)
         else:
-            target = self._target(caller, own, checked.draft, now=stamp.at)
+            target = self._target(caller, own, checked.draft, partial(self._is_seen, now=stamp.at))
             moving = replace(stamp, expected_revision=None)
             outcome = self._move(caller, target, path, updated, moving, by=source)
         return _receipts(outcome, [checked])[0]
@@ -333,28 +334,28 @@ class EntryWriter:
         more = [path for remedy in remedies for path in remedy.paths]
         return self._db.change(list(dict.fromkeys([*paths, *more])), attempt, caller=caller)
 
-    def _target(self, caller: Caller, own: Scopes, draft: Draft, *, now: str) -> SaveTarget:
+    def _target(self, caller: Caller, own: Scopes, draft: Draft, is_seen: Callable[..., bool]) -> SaveTarget:
         """The place that the draft's category asks for, or else where its key is seen, or the session's ``own``."""
         category, origin = draft.category, caller.provenance
         if category is None:
-            scope, nearer = self._scope_seen(own, draft.key, now), list[Partition]()
+            scope, nearer = self._scope_seen(own, draft.key, is_seen), list[Partition]()
         else:
             scope = scope_for(own, self._db.rules.category(category))
             nearer = [own[each] for each in takewhile(lambda each: each != scope, own)]
-        shadows = tuple(path for each in nearer if self._is_seen(path := each.path(draft.key), now))
+        shadows = tuple(each.path(draft.key) for each in nearer if is_seen(each, draft.key))
         place = location_of(origin.agent, user_of(caller), *own[scope], id=os.urandom(16).hex())
         return SaveTarget(own[scope].path(draft.key), place, shadows)
 
-    def _scope_seen(self, own: Scopes, key: str, now: str) -> Scope:
+    def _scope_seen(self, own: Scopes, key: str, is_seen: Callable[..., bool]) -> Scope:
         """The nearest scope in which the caller sees the key, else the one that it saves to.
 
         Of a user's session never one that others see, as another user may have put the key there.
         """
-        if "run" in own and self._is_seen(own["run"].path(key), now):
+        if "run" in own and is_seen(own["run"], key):
             return "run"
         home = home_scope(own)
-        if home == "agent" and self._is_seen(own["workspace"].path(key), now):
-            return "agent" if self._is_seen(own["agent"].path(key), now) else "workspace"
+        if home == "agent" and is_seen(own["workspace"], key):
+            return "agent" if is_seen(own["agent"], key) else "workspace"
         return home
 
     def _deletable(self, own: Scopes, keys: Sequence[str], *, now: str) -> list[str]:
@@ -366,8 +367,8 @@ class EntryWriter:
             check_writable(own, entry, rules=self._db.rules)
         return [entry.path for entry, may in found if may]
 
-    def _is_seen(self, path: str, now: str) -> bool:
-        return is_live(self._db.repository.look(path).record, now)
+    def _is_seen(self, place: Partition, key: str, *, now: str, empty: Collection[Partition] = ()) -> bool:
+        return place not in empty and is_live(self._db.repository.look(place.path(key)).record, now)
 
     def _present(self, caller: Caller, key: str, *, now: str, call_id: str | None = None) -> str:
         """The path of the entry that the caller sees at its own level, or that this very call deleted before."""
@@ -392,8 +393,7 @@ class EntryWriter:
     def _provenance(self, caller: Caller, stamp: Stamp, draft: Draft) -> Provenance:
         origin, by = caller.provenance, stamp.by
         with self._numbering:  # higher for every save of this process, also within one tick of the clock
-            self._ordinal = max(self._ordinal + 1, time.time_ns())
-            ordinal = self._ordinal
+            self._ordinal = ordinal = max(self._ordinal + 1, time.time_ns())
         return Provenance(
             *(origin.agent, origin.user, by.session, origin.run, origin.channel, origin.thread),
             *(by.call, draft.source, ordinal),

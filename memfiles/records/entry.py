@@ -14,14 +14,13 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
-from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument
-from memfiles.records import NamedTuple
+from memfiles.records import NamedTuple, cached_property
 from memfiles.records.keys import (
     ENTRY_ID_PATTERN,
     check_key,

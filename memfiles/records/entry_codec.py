@@ -6,7 +6,7 @@ key; and encoding is canonical, so the same entry always gives the same bytes. T
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, Literal, get_args
 
@@ -132,6 +132,10 @@ _LAID_OUT = (b"{", b"format", b":", b",\n", b"type", b":")
 _TYPE = late_pattern(rb'\A\s*\{\s*"format"\s*:\s*"[^"\\]*"\s*,\s*"type"\s*:\s*"(entry|tombstone|location|vacated)"')
 
 
+_json_of = lru_cache(maxsize=1024, typed=True)(to_json)
+"""The JSON of a value that most entries have."""
+
+
 def encode_entry(entry: EntryRecord) -> bytes:
     """The canonical bytes of an entry or a mark: one JSON object, one field or change a line."""
     if isinstance(entry, Mark):
@@ -143,18 +147,18 @@ def encode_entry(entry: EntryRecord) -> bytes:
         b'"uid":"%b"' % text.uid.encode(),
         *([b'"id":"%b"' % entry.id.encode()] if has_id else []),
         *([b'"aliases":' + to_json(entry.aliases)] if entry.aliases else []),
-        b'"agent":' + to_json(entry.agent),
-        b'"level":' + to_json(text.level),
+        b'"agent":' + _json_of(entry.agent),
+        b'"level":' + _json_of(text.level),
         *([b'"user":' + to_json(entry.user), b'"epoch":' + to_json(entry.epoch)] if entry.user else []),
         *([b'"run":' + to_json(entry.run)] if entry.run else []),
         b'"key":' + to_json(entry.key),
         b'"content":' + text.content_start + b'"',
         b'"sha256":"%b"' % text.sha256.encode(),
-        b'"tags":' + to_json(entry.tags),
-        b'"category":' + to_json(entry.category),
+        b'"tags":' + (to_json(entry.tags) if entry.tags else b"[]"),
+        b'"category":' + _json_of(entry.category),
         b'"kind":"%b"' % entry.kind.encode(),
-        b'"confidence":' + to_json(entry.confidence),
-        b'"importance":' + to_json(entry.importance),
+        b'"confidence":' + _json_of(entry.confidence),
+        b'"importance":' + _json_of(entry.importance),
         b'"pinned":' + (b"true" if entry.pinned else b"false"),
         *([b'"links":' + to_json(entry.links)] if entry.links else []),
         b'"provenance":' + to_json(entry.provenance.to_dict()),

@@ -3,12 +3,12 @@
 The rule this file guards: a mark contains nothing of a forgotten entry.
 """
 
-from functools import cached_property
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from memfiles.records import cached_property
 from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryId, TombstoneId, earlier_lives
 from memfiles.records.keys import (
     ENTRY_PATH_PATTERN,

@@ -7,7 +7,6 @@ unknown to JSON or lone surrogates; and encoding is canonical, so the same recor
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cached_property
 from operator import attrgetter
 from typing import Annotated, Any, Literal, NoReturn, cast
 
@@ -17,7 +16,7 @@ from msgspec.json import decode as from_json
 from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
-from memfiles.records import sha256, to_json
+from memfiles.records import cached_property, sha256, to_json
 from memfiles.records.keys import MAX_FOREIGN_REVISION, NAME_PATTERN, UID_PATTERN, check_revision, check_whole, matching
 from memfiles.records.redactions import Piece
 

@@ -30,8 +30,7 @@ from memfiles.records.keys import SPARE_SUFFIX, TEMP_SUFFIX, is_record_path, tem
 _OPEN_EXISTING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_RENAME_NOREPLACE = 1
-_RENAME_EXCHANGE = 2
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
 _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 _LINKS = (errno.ELOOP, errno.EMLINK)
 _SPECIAL = (errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)  # a socket or a device
