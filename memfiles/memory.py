@@ -81,7 +81,7 @@ def open(
         manager.subscribe(log.record_change)
         replica = manager.replica if counted is not None else None
         given = partial(assembled, embedder=embedder, summariser=summariser, audit=log, origin=manager.origin)
-        assemble = partial(given, workflow, manager.records, manager.subscribers, is_brief=not watch)
+        assemble = partial(given, workflow, manager.records, manager.subscribers)
         entries = lazy_entries(workflow, assemble, replica=replica, at_once=watch, has_embedder=embedder is not None)
         cleanup.callback(entries.close)
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
@@ -331,6 +331,7 @@ class Memory:
             sessions = list(self._sessions)
         if any(session.consolidates for session in sessions):
             self._entries.end_runs()
+        self._entries.is_brief = any(session.is_brief for session in sessions)
         with self._cleanup:  # closes everything else even if a session cannot be closed
             for session in sessions:
                 session.close()

@@ -108,7 +108,7 @@ class As(Struct, frozen=True):
         """The session, of the agent that was found for the command."""
         who = {"user": self.user, "level": self.level, "run": self.run, "actor": self.actor}
         session = memory.session(agent, **who, ends_run=False)
-        session.consolidates = False  # a command does what it says
+        session.consolidates, session.is_brief = False, True  # a command does what it says
         return session
 
 

@@ -87,10 +87,9 @@ class LazyEntries:
         assemble: Callable[[], Entries],
         *,
         may_change: bool = True,
-        is_brief: bool = False,
         has_embedder: bool = False,
     ) -> None:
-        """``assemble`` is called when the entries are opened; see ``assembled``. ``is_brief``: for a single use.
+        """``assemble`` is called when the entries are opened; see ``assembled``.
 
         ``may_change``: closing a session may change entries, as the memory is not only looked at. ``has_embedder``:
         ``assemble`` gives them one that the workflow need not declare.
@@ -100,7 +99,7 @@ class LazyEntries:
         self._by_meaning = has_embedder or (declared is not None and declared.meaning)
         self.are_declared = declared is not None
         self.are_needed = self.are_declared or workflow.shared_files != workflow.memory.files
-        self._is_brief, self._sweeps = is_brief, Sweeps(workflow)
+        self.is_brief, self._sweeps = False, Sweeps(workflow)
         self._assemble = assemble
         self._on_open: list[Callable[[Entries], object]] = []
         self._entries: Entries | None = None
@@ -123,11 +122,12 @@ class LazyEntries:
     def sweep(self) -> bool:
         """Erase some of what was kept long enough, if the entries are open or nobody has done it for a while.
 
-        For a single use only in the second case, or to finish a forget; returns whether other things may go as well.
+        What ``is_brief``, as a command, does so only in the second case, or to finish a forget; returns whether other
+        things may go as well.
         """
         if (is_due := self._sweeps.are_due()) and self.are_needed:
             self.opened()
-        is_time = is_due or not self._is_brief
+        is_time = is_due or not self.is_brief
         if self._entries is not None and (is_time or self._entries.parts.may_have_forgets()):
             self._entries.sweep()
             self._sweeps.note()
@@ -159,7 +159,7 @@ def lazy_entries(
 
     If they are declared, they are opened now where they are mirrored or, ``at_once``, watched.
     """
-    entries = LazyEntries(workflow, assemble, is_brief=not at_once, has_embedder=has_embedder)
+    entries = LazyEntries(workflow, assemble, has_embedder=has_embedder)
     if replica is not None:
         entries.when_opened(lambda it: replica.with_entries(it.repository, release_forgotten=it.release_forgotten))
     if entries.are_needed and (at_once or replica is not None):
@@ -176,7 +176,6 @@ def assembled(
     audit: AuditLog | None = None,
     embedder: Embedder | None = None,
     summariser: Summariser | None = None,
-    is_brief: bool = False,
 ) -> Entries:
     """The entries in an open store, under the rules of the workflow; ``origin`` is the id of a mirrored directory."""
     from memfiles.entries.entries import Entries  # late: only users of entries need it and its parts
@@ -190,7 +189,7 @@ def assembled(
         audit=audit,
         embedder=embedder or _declared_embedder(spec),
         summariser=summariser,
-        is_due=Sweeps(workflow).are_due if is_brief else None,
+        is_due=Sweeps(workflow).are_due,
     )
 
 
@@ -270,7 +269,7 @@ class LateParts:
         meaning: Meaning,
         is_due: Callable[[], bool] | None,
     ) -> None:
-        """``meaning`` is that of searches; ``is_due`` says if nobody has swept for a while, for a single use."""
+        """``meaning`` is that of searches; ``is_due`` says if nobody has swept for a while, for a command."""
         self.meaning = meaning
         self._is_due = is_due
         self._db, self._summariser, self._audit = db, summariser, audit
@@ -303,9 +302,12 @@ class LateParts:
 
         return Purger(self._db, self.forgetter)
 
-    def sweep(self) -> None:
-        """Sweep if it is time; who saves once does not even load the purger soon after another sweep."""
-        if (self._is_due is None or self._is_due()) and self._db.now() >= self.purger.looks_at:
+    def sweep(self, *, is_brief: bool) -> None:
+        """Sweep if it is time; a command does not even load the purger soon after another sweep."""
+        if (
+            not (is_brief and self._is_due is not None and not self._is_due())
+            and self._db.now() >= self.purger.looks_at
+        ):
             self.purger.sweep()
 
     @cached_property

@@ -211,11 +211,11 @@ def entry_place(path: str) -> tuple[str, str] | None:
 
 
 def is_entry_folder(folder: str) -> bool:
-    """Whether there can be entries of keys in this folder, relative to that of all entries."""
+    """Whether there can be records in this folder, relative to that of all entries; see ``entry_place``."""
     name, slash, user = folder.partition(f"/{USERS}/")
     if slash and not (len(user) == _USER_HASH and _HEX.issuperset(user)):
         return False
-    is_shared = folder == WORKSPACE or (name == FILES and bool(slash))
+    is_shared = folder in (WORKSPACE, IDS) or (name == FILES and bool(slash))
     return is_shared or (0 < len(name) <= _FOLDER_NAME_MAX and _FOLDER_NAME.issuperset(name))
 
 

@@ -106,6 +106,7 @@ class Session:
         self._entries = entries
         self.ends_run = entries is not None and entries.ends_run
         self.consolidates = entries is not None and entries.consolidates and not entries.read_only
+        self.is_brief = False  # for one command, which leaves it to others to erase what is due
         self._audit = audit
         of_files = {READ: self._read, APPEND: self._append, EDIT: self._edit}
         self._calls: dict[str, Call] = {name: partial(self._on_file, name, call) for name, call in of_files.items()}

@@ -207,7 +207,7 @@ def test_whoever_comes_next_drops_the_months_of_the_audit(tmp_path: Path, declar
     """By the retention that the workflow declares, or 400 days; with entries or without."""
     workflow = f"memory:\n  durability: os\n  {declared}\nagents: {{support: {{}}}}\n"
     months = [tmp_path / ".memory/audit" / f"{name}.jsonl" for name in ("2020-01", utc_now()[:7])]
-    memory = opened(tmp_path, workflow, watch=True)  # one that is not watched is for one call, and leaves it to others
+    memory = opened(tmp_path, workflow)
     if by == "open":
         memory.close()
     months[0].parent.mkdir(exist_ok=True)
@@ -215,7 +215,7 @@ def test_whoever_comes_next_drops_the_months_of_the_audit(tmp_path: Path, declar
         month.touch()
     match by:
         case "open":
-            memory = opened(tmp_path, workflow, watch=True)
+            memory = opened(tmp_path, workflow)
         case "sweep":
             memory.entries.sweep()  # as the first save of each hour does
         case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from msgspec.structs import replace
 from memfiles.errors import InvalidArgument
 from memfiles.files.manager import MemoryManager
 from memfiles.records.keys import (
+    NAME_PATTERN,
+    UID_PATTERN,
     agent_folder,
     case_clashes,
     check_key,
@@ -23,6 +26,7 @@ from memfiles.records.keys import (
     entry_path,
     entry_place,
     entry_uid,
+    is_entry_folder,
     record_path,
     staged_path,
     temp_path,
@@ -265,3 +269,28 @@ def test_a_cap_is_a_whole_number(tmp_path: Path, cap: Any) -> None:
     file = replace(declared("notes"), max_size_bytes=cap)
     with pytest.raises(InvalidArgument, match="max_size_bytes of notes must be a whole number, 0 or more"):
         MemoryManager(tmp_path / "memory").restore([file])
+
+
+@pytest.mark.parametrize("name", ["", "a", "a=b_-9", "A", "a.b", "x" * 160, "x" * 161, "@ids", "@workspace", "@files"])
+@pytest.mark.parametrize(
+    "below", ["", f"/users/{'0' * 40}", f"/users/{'0' * 39}", f"/users/{'G' * 40}", "/users/", "/x"]
+)
+def test_a_folder_of_records_is_one_in_which_a_record_can_be(name: str, below: str) -> None:
+    """As the pattern of their paths says."""
+    assert (entry_place(f"entries/{name}{below}/{'0' * 40}.json") is not None) == is_entry_folder(name + below)
+
+
+@pytest.mark.parametrize("first", ["", "a", "_", "9", ".", "-", "\u00e4", "a\n", " "])
+@pytest.mark.parametrize("rest", ["", "b", ".-_9Z", "/", "\n", "x" * 62, "x" * 63, "x" * 126, "x" * 127, "x" * 128])
+def test_names_and_uids_are_checked_as_their_patterns_say(first: str, rest: str) -> None:
+    """Letters, digits and signs of ASCII, and no line break at the end."""
+    allowed = [bool(re.fullmatch(pattern[1:-1], first + rest)) for pattern in (NAME_PATTERN, UID_PATTERN)]
+
+    assert allowed == [_is_allowed(check, first + rest) for check in (check_name, check_uid)]
+
+
+def _is_allowed(check: Callable[[str], str], text: str) -> bool:
+    try:
+        return check(text) == text
+    except InvalidArgument:
+        return False

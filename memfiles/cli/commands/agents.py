@@ -148,7 +148,7 @@ def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | 
     with opening.mirrored(workflow, parts=parts) as memory:
         call_id = given.pop("call_id")
         session = memory.session(agent, **given, tool_names=tool_names, ends_run=False)
-        session.consolidates = False
+        session.consolidates, session.is_brief = False, True
         result = session.call(tool, sent, call_id=call_id)
     if result.is_error:
         raise ToolFailed(result.text, code=result.code, data=result.data)
