@@ -103,6 +103,20 @@ else:
             known["_rest"] = {len(fields) - at: tuple(defaults.values())[-at:] for at in range(1, len(defaults) + 1)}
             return super().__new__(cls, name, bases, namespace | known)
 
+        @property
+        def __signature__(cls):
+            """That of a call, for ``help`` and editors."""
+            from inspect import Parameter, Signature  # late: few ask
+
+            kinds, defaults = cls.__annotations__, cls._field_defaults
+            how = Parameter.POSITIONAL_OR_KEYWORD
+            return Signature(
+                [
+                    Parameter(it, how, default=defaults.get(it, Parameter.empty), annotation=kinds[it])
+                    for it in cls._fields
+                ]
+            )
+
     class NamedTuple(metaclass=_TupleType):
         """Base of tuples whose fields have names, the annotations of a class; see ``typing.NamedTuple``."""
 
