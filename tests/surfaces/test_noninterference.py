@@ -9,7 +9,7 @@ import pytest
 
 from tests.surfaces.worlds import BOUNDARIES, VERBS, Actor, Author, Boundary, difference, script, shrunk
 
-COUNT = int(os.environ.get("MEMFILES_WORLDS", "200"))
+COUNT = int(os.environ.get("MEMFILES_WORLDS", "112"))
 PORTIONS = 8
 
 

@@ -39,7 +39,7 @@ def _random_rows(dice: random.Random, *, count: int, parts: int) -> list[Row]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(1, 230),
