@@ -304,10 +304,9 @@ class LateParts:
 
     def sweep(self, *, is_brief: bool) -> None:
         """Sweep if it is time; a command does not even load the purger soon after another sweep."""
-        if (
-            not (is_brief and self._is_due is not None and not self._is_due())
-            and self._db.now() >= self.purger.looks_at
-        ):
+        if is_brief and self._is_due is not None and not self._is_due():
+            return
+        if self._db.now() >= self.purger.looks_at:
             self.purger.sweep()
 
     @cached_property

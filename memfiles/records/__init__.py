@@ -64,6 +64,7 @@ class _LateLogger:
         logger = logging.getLogger("memfiles")
         if self.is_quiet:
             logger.addHandler(logging.NullHandler())
+            self.is_quiet = False
         return getattr(logger, name)
 
 

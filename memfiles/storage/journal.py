@@ -125,7 +125,7 @@ class JournalFile:
         return positions
 
     def grow(self, needed: int) -> bool:
-        """Grow, by at least a fourth, until ``needed`` bytes follow the last frame; False if there is no such room.
+        """Grow, by about a fourth, until ``needed`` bytes follow the last frame; False if there is no such room.
 
         That is, beyond ``CAPACITY``, or if the disk is or was nearly full. False as well once a frame goes beyond the
         capacity: zeros written there would destroy the frame.

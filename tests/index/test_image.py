@@ -494,15 +494,21 @@ class SlowImages:
         return iter(())
 
 
+def rested_keeper_of(entries: Entries) -> ImageKeeper:
+    """That of an index with one entry, which has looked for something to do and may look again."""
+    entries.save(ANN, "tea", "green")
+    found(entries, "green")
+    keeper = keeper_of(entries)
+    keeper.wait()
+    keeper.renew()
+    return keeper
+
+
 def test_a_close_does_not_wait_for_one_that_is_on_its_way(url: str) -> None:
     """It is stopped, unless this process had to build the index."""
     images = SlowImages()
     with entries_at(url, None) as entries:
-        entries.save(ANN, "tea", "green")
-        found(entries, "green")
-        keeper = keeper_of(entries)
-        keeper.wait()
-        keeper.renew()
+        keeper = rested_keeper_of(entries)
         keeper.least, keeper._images, keeper._has_built = 1, images, False
         found(entries, "green")
         assert images.is_asked.wait(60.0)
@@ -518,11 +524,7 @@ def test_a_process_that_built_the_index_leaves_one_when_it_closes(
 ) -> None:
     """A short one as well: the next worker would have to build the index again."""
     with entries_at(url, None) as entries:
-        entries.save(ANN, "tea", "green")
-        found(entries, "green")
-        keeper = keeper_of(entries)
-        keeper.wait()
-        keeper.renew()
+        keeper = rested_keeper_of(entries)
         keeper.least = 1
         found(entries, "green")
         query = f"SELECT count(*) FROM {SCHEMA}.image_state WHERE workspace = %s"
