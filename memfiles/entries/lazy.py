@@ -21,6 +21,7 @@ from memfiles.errors import ExtraMissing, InvalidArgument, MemfilesError
 from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called
+from memfiles.storage.entry_folders import Pause
 from memfiles.storage.events import AuditLog, Subscribers, utc_now
 from memfiles.storage.home import MemoryHome, home_of
 from memfiles.storage.record_store import RecordStore, RemoteStore
@@ -393,8 +394,8 @@ class EntryFiles:
         """Take in a change of a record's file; False: it may still be being saved."""
         return self._repository.notice(record)
 
-    def suspects(self) -> Iterable[str]:
+    def suspects(self, pause: Pause) -> Iterable[str]:
         """Compare every file with the index, remove temp files of dead writers, and name the records to look at."""
-        if self._index.verify():
+        if self._index.verify(pause=pause):
             sweep(self._store)
         return self._repository.unhandled()

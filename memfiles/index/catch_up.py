@@ -308,7 +308,7 @@ class Maintenance:
 
     def _verify(self, folders: Folders, look: Look | None = None) -> None:
         """Compare these folders, which are all that are suspect."""
-        look = look or self._records.look([])
+        look = look or Look(time.time_ns(), self._records.times())
         self._compare(folders, look)
         self._records.take()
         if not self._records.forbidden:
@@ -326,8 +326,11 @@ class Maintenance:
     def _compare(self, folders: Folders, look: Look) -> None:
         connection = self._connection()
         with failures():
-            found = self._records.differing(connection, self.left_over, folders=folders, looked=look.sums)
-            if differing := list(found):
+            self.left_over.extend(look.left_over)
+            found = self._records.differing(
+                lambda work: work(connection), self.left_over, folders=folders, but=look.folders
+            )
+            if differing := [*look.differing, *found]:
                 remaining = iter(differing)
                 while paths := list(islice(remaining, _BATCH)):
                     with self.transaction() as connection:
@@ -383,7 +386,7 @@ def _noted_times(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute("SELECT name, mtime_ns FROM folder").fetchall())
 
 
-def _note_complete(connection: sqlite3.Connection, times: dict[str, int], *, folders: Folders, now_ns: int) -> None:
+def _note_complete(connection: sqlite3.Connection, times: Mapping[str, int], *, folders: Folders, now_ns: int) -> None:
     """Note that every record in these folders was compared after these times; too recent times are not reliable."""
     compared = times.keys() if folders is None else folders
     if folders is None:

@@ -26,6 +26,7 @@ from memfiles.index.rows import PartitionKey, Row, Totals, counted_row, load_sum
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
+from memfiles.storage.entry_folders import Pause, no_pause
 from memfiles.storage.fork_safety import collector_paused, renew_in_child
 from memfiles.storage.record_store import Records, RecordStore
 from memfiles.storage.store import with_files
@@ -132,7 +133,7 @@ class Index:
                 self._pending.doubt(news)
             self._records.take()
 
-    def verify(self, folders: Iterable[str] | None = None, *, once: bool = False) -> list[str]:
+    def verify(self, folders: Iterable[str] | None = None, *, once: bool = False, pause: Pause = no_pause) -> list[str]:
         """Compare every file with its row, and read those that differ; returns temp files of dead writers.
 
         Only files in these ``folders``, and with ``once`` only of folders that this process has not compared yet; large
@@ -153,15 +154,16 @@ class Index:
             return []
         known = self.ask(self._records.folders)
         if len(known) <= _FOLDERS_AT_ONCE:
-            return self._maintain(partial(maintenance.verify, None, self._records.look(known))) or []
+            return self._verified(known, is_all=True, pause=pause)
         starts = range(0, len(known), _FOLDERS_AT_ONCE)
-        found = [path for start in starts for path in self._verified(known[start : start + _FOLDERS_AT_ONCE])]
+        parts = [known[start : start + _FOLDERS_AT_ONCE] for start in starts]
+        found = [path for some in parts for path in self._verified(some, pause=pause)]
         maintenance.compared.add()
         return found
 
-    def _verified(self, folders: list[str]) -> list[str]:
-        look = self._records.look(folders, timed=False)
-        return self._maintain(partial(self._maintenance.verify, folders, look)) or []
+    def _verified(self, folders: list[str], *, is_all: bool = False, pause: Pause = no_pause) -> list[str]:
+        look = self._records.look(self.ask, folders, timed=is_all, pause=pause)
+        return self._maintain(partial(self._maintenance.verify, None if is_all else folders, look)) or []
 
     def ask(self, work: _Work[T]) -> T:
         """Answer ``work`` from the tables, which nobody changes meanwhile; it may be called a second time."""
@@ -313,7 +315,7 @@ class MemoryFallback:
     def transaction(self, source: DerivedDatabase) -> Iterator[sqlite3.Connection]:
         """Current tables; they are copied from ``source`` first, if that can be read."""
         connection = self._connection = self._connection or self._copy(source)
-        paths = list(self._records.differing(connection, []))
+        paths = list(self._records.differing(lambda work: work(connection), []))
         connection.execute("BEGIN")
         try:
             self._records.refresh(connection, paths)

@@ -12,11 +12,12 @@ import re
 import sqlite3
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
@@ -28,7 +29,17 @@ from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, is_forbidden
-from memfiles.storage.entry_folders import FolderSum, StoredSignature, files, folder_sum, folder_times, stamp
+from memfiles.storage.entry_folders import (
+    FolderSum,
+    Pause,
+    StoredSignature,
+    files,
+    folder_sum,
+    folder_times,
+    in_parts,
+    no_pause,
+    stamp,
+)
 from memfiles.storage.record_store import Records, RecordStore, RemoteStore
 
 Folders = Collection[str] | None
@@ -36,6 +47,11 @@ Folders = Collection[str] | None
 
 _FOLDER_AT = len(ENTRIES) + 1
 _ALL = "SELECT path, inode, file_size, mtime_ns FROM entry"
+_SOME = """
+    SELECT id, path, inode, file_size, mtime_ns FROM entry
+    WHERE id > ? AND part IN (SELECT id FROM part WHERE scope IN (SELECT value FROM json_each(?)))
+    ORDER BY id LIMIT 4096
+"""
 _OF_FOLDERS = """
     SELECT path, inode, file_size, mtime_ns FROM part CROSS JOIN entry ON entry.part = part.id
     WHERE scope IN (SELECT value FROM json_each(?))
@@ -47,15 +63,21 @@ _FOLDERS_MAX = 64  # processes of one machine that keep an index of one store
 _STORE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Look(Struct, frozen=True):
-    """What the files of some folders add up to, with the times of all folders just before, and the moment before that.
+Ask = Callable[[Callable[[sqlite3.Connection], list[Any]]], list[Any]]
+"""Answers a question to the tables, alone or in a transaction that goes on."""
 
-    Nobody waits for a look, as it takes no lock: what changes meanwhile makes a sum that no rows have.
+
+class Look(Struct, frozen=True):
+    """The records in some folders whose files and rows differ, with the times of all folders just before the look.
+
+    Nobody waits for a look, as it holds no lock: a record that changes meanwhile differs, or is found as any change.
     """
 
-    at_ns: int
-    times: dict[str, int]
-    sums: dict[str, FolderSum]
+    at_ns: int  # the moment before the times
+    times: Mapping[str, int] = MappingProxyType({})
+    folders: frozenset[str] = frozenset()
+    differing: Sequence[str] = ()
+    left_over: Sequence[str] = ()  # temp files of dead writers
 
 
 class RecordSource(Struct, frozen=True):
@@ -132,42 +154,37 @@ class RecordSource(Struct, frozen=True):
         known = {name for (name,) in connection.execute("SELECT folder FROM held")}
         return sorted(known | folder_times(self.directory).keys())
 
-    def look(self, folders: Iterable[str], *, timed: bool = True) -> Look:
+    def look(self, ask: Ask, folders: Collection[str], *, timed: bool = True, pause: Pause = no_pause) -> Look:
         """A look at every file in these folders; without the times of all folders if it is not ``timed``."""
         at_ns, times = time.time_ns(), folder_times(self.directory) if timed else {}
-        return Look(at_ns, times, {each: folder_sum(self.directory, each) for each in folders})
+        left_over: list[str] = []
+        differing = list(self.differing(ask, left_over, folders=folders, pause=pause))
+        return Look(at_ns, times, frozenset(folders), differing, left_over)
 
     def differing(
         self,
-        connection: sqlite3.Connection,
+        ask: Ask,
         left_over: list[str],
         *,
         folders: Folders = None,
-        looked: Mapping[str, FolderSum] = MappingProxyType({}),
+        but: Collection[str] = (),
+        pause: Pause = no_pause,
     ) -> Iterator[str]:
-        """The records in these folders whose files and rows differ, or all (None).
+        """The records whose files and rows differ in these folders, or in all (None), ``but`` some.
 
         Temp files of dead writers are added to ``left_over``. A folder whose files add up to what its rows do needs no
-        second look, nor a first one if it was ``looked`` at. The rows of the others are read at once: in the order of
-        their paths it would take twice as long.
+        second look.
         """
-        wanted = set(self.folders(connection) if folders is None else folders)
-        noted_sums = connection.execute(_SUMS, (as_json(wanted),)).fetchall()
-        sums = {name: FolderSum(count, hashes) for name, count, hashes in noted_sums}
-        doubted = {
-            each
-            for each in wanted
-            if (looked.get(each) or folder_sum(self.directory, each)) != sums.get(each, FolderSum())
-        }
-        if not doubted:
-            return
-        is_all = folders is None and doubted == wanted
-        asked = connection.execute(_ALL) if is_all else connection.execute(_OF_FOLDERS, (as_json(doubted),))
-        known: dict[str, StoredSignature] = {row[0]: row[1:] for row in asked.fetchall()}
-        for folder in sorted(doubted):
-            for path, found in files(self.directory, folder, left_over):
-                noted = known.pop(path, None)
-                if noted != found and (noted is not None or entry_place(path) is not None):
+        wanted = set(ask(self.folders) if folders is None else folders).difference(but)
+        found = {each: folder_sum(self.directory, each, pause) for each in wanted}
+        noted = ask(lambda connection: connection.execute(_SUMS, (as_json(wanted),)).fetchall()) if wanted else []
+        sums = dict.fromkeys(wanted, FolderSum()) | {name: FolderSum(*noted_sum) for name, *noted_sum in noted}
+        doubted = sorted(each for each in wanted if found[each] != sums[each])
+        known = _signatures(ask, doubted, pause, is_large=sum(sums[each].number for each in doubted) > LARGE)
+        for folder in doubted:
+            for path, signature in in_parts(files(self.directory, folder, left_over), pause):
+                of_row = known.pop(path, None)
+                if of_row != signature and (of_row is not None or entry_place(path) is not None):
                     yield path
         yield from known
 
@@ -176,6 +193,23 @@ def large_folders(connection: sqlite3.Connection, folders: Collection[str]) -> s
     """Those of these folders with so many files that a look at each of them would be felt."""
     statement = f"SELECT folder FROM held WHERE folder IN (SELECT value FROM json_each(?)) AND count > {LARGE}"
     return {name for (name,) in connection.execute(statement, (as_json(folders),))}
+
+
+def _some_rows(after: int, folders: str, connection: sqlite3.Connection) -> list[Any]:
+    return connection.execute(_SOME, (after, folders)).fetchall()
+
+
+def _signatures(ask: Ask, folders: Sequence[str], pause: Pause, *, is_large: bool) -> dict[str, StoredSignature]:
+    """The signatures in the rows of these folders; of many rows 4,096 are read at once, so that nobody waits long."""
+    names, known, last = as_json(folders), {}, 0
+    if folders and not is_large:
+        rows = ask(lambda connection: connection.execute(_OF_FOLDERS, (names,)).fetchall())
+        known = {path: tuple(signature) for path, *signature in rows}
+    while is_large and (rows := ask(partial(_some_rows, last, names))):
+        known.update((path, tuple(signature)) for _, path, *signature in rows)
+        last = rows[-1][0]
+        pause()
+    return known
 
 
 class StoreSource:
@@ -240,9 +274,9 @@ class StoreSource:
         """There are no folders."""
         return []
 
-    def look(self, folders: Iterable[str], *, timed: bool = True) -> Look:
+    def look(self, ask: Ask, folders: Collection[str], *, timed: bool = True, pause: Pause = no_pause) -> Look:
         """There are no folders."""
-        return Look(time.time_ns(), {}, {})
+        return Look(time.time_ns())
 
     def news(self) -> list[str] | None:
         """The entries that were changed since the last call, by anyone; None if all have to be compared."""
@@ -263,17 +297,19 @@ class StoreSource:
 
     def differing(
         self,
-        connection: sqlite3.Connection,
+        ask: Ask,
         left_over: list[str],
         *,
         folders: Folders = None,
-        looked: Mapping[str, FolderSum] = MappingProxyType({}),
+        but: Collection[str] = (),
+        pause: Pause = no_pause,
     ) -> Iterator[str]:
         """The records that differ from their rows; those in some folders are known by the feed."""
         if folders is not None and self._point is not None:
             return
         told = self._store.changes()
-        known: dict[str, StoredSignature] = {row[0]: row[1:] for row in connection.execute(_ALL).fetchall()}
+        rows = ask(lambda connection: connection.execute(_ALL).fetchall())
+        known: dict[str, StoredSignature] = {path: tuple(signature) for path, *signature in rows}
         for path, found in told.records.items():
             if entry_place(path) is not None and known.pop(path, None) != stored(found):
                 yield path

@@ -11,8 +11,9 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -25,7 +26,23 @@ StoredSignature = tuple[int, int, int]  # a signature as stored in the index
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _POLL_SECONDS = 0.05
 _POLL_SHARE = 25  # looking at the folders takes so much less time than waiting
+_FILES_AT_ONCE = 128
+Pause = Callable[[], None]
+"""What long work in a background thread calls now and then; it ends the work by raising."""
+T = TypeVar("T")
 _Times = Mapping[str, object]  # by folder: when it changed, in a list if that was too recent to be told from a change
+
+
+def no_pause() -> None:
+    """The pause of work that somebody waits for."""
+
+
+def in_parts(found: Iterable[T], pause: Pause) -> Iterator[T]:
+    """All that was found, with a pause after each 128."""
+    for number, each in enumerate(found, 1):
+        yield each
+        if not number % _FILES_AT_ONCE:
+            pause()
 
 
 class FolderSum(Struct, frozen=True):
@@ -65,10 +82,10 @@ def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[s
         yield start + each.name, (status.st_ino & MASK, status.st_size & MASK, status.st_mtime_ns & MASK)
 
 
-def folder_sum(directory: int, folder: str) -> FolderSum:
+def folder_sum(directory: int, folder: str, pause: Pause = no_pause) -> FolderSum:
     """The sum of the files in a folder of entries; a temp file makes it one that no rows have."""
     count = hashes = 0
-    for each in _listed(directory, f"{ENTRIES}/{folder}"):
+    for each in in_parts(_listed(directory, f"{ENTRIES}/{folder}"), pause):
         try:
             status = each.stat(follow_symlinks=False)
         except FileNotFoundError:

@@ -24,6 +24,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
 from memfiles.records.marks import Mark
 from memfiles.storage.atomic import Signature
+from memfiles.storage.entry_folders import Pause
 from memfiles.storage.events import Origin, RecordChanged, Subscribers
 from memfiles.storage.fork_safety import MANY, collector_paused, renew_in_child
 from memfiles.storage.record_kinds import Observed, RecordKind, broken, judged, news_of
@@ -405,7 +406,7 @@ class DeclaredFiles:
         """See ``Watched``."""
         return self._repository.notice(record_path(record))
 
-    def suspects(self) -> Iterable[str]:
+    def suspects(self, pause: Pause) -> Iterable[str]:
         """See ``Watched``: all of them."""
         return [path.removesuffix(RECORD_SUFFIX) for path in self._repository.paths()]
 

@@ -139,6 +139,33 @@ def test_no_question_waits_for_a_look_at_each_of_very_many_files_if_they_are_wat
     assert [False, True, True, True] == edited
 
 
+def test_nobody_waits_while_very_many_rows_and_files_are_compared(large: Memory) -> None:
+    """Prompts of a memory with 100,000 entries waited a second for it, every time that one was saved meanwhile."""
+    again = Memory(large.directory)
+    number, first = len(again.keys()), "key-000000"
+    changed, gone = resaved(saved(first, "content number 0"), "edited in place", at=LATER), saved("key-000001", "")
+    with open(again.directory / changed.path, "r+b") as file:
+        file.write(encode_entry(changed))
+        file.truncate()
+    (again.directory / gone.path).unlink()
+    answered: list[int] = []
+    with ThreadPoolExecutor() as others:
+
+        def pause() -> None:
+            if not answered:
+                others.submit(again.save, saved("meanwhile")).result(10)
+            answered.append(len(others.submit(again.keys).result(10)))
+
+        again.index.verify(pause=pause)
+    texts, left = again.texts(), again.keys()
+    (again.directory / saved("meanwhile").path).unlink()
+    again.close()
+
+    assert len(answered) > 2 * number // 128
+    assert {number + 1} == set(answered)
+    assert (f"{first}\nedited in place" in texts, "key-000001" in left, number) == (True, False, len(left))
+
+
 def test_the_first_use_of_a_few_files_compares_them_even_if_they_are_watched(memory: Memory) -> None:
     """That takes no time, so the first answer misses no edit."""
     memory.index.is_followed = True

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from memfiles.storage.entry_folders import Pause
 from memfiles.storage.postgres.store import KEPT_SECONDS, PostgresStore
 from memfiles.storage.watcher import FeedWatcher
 from mirrors.testing.stores.place import put
@@ -301,7 +302,7 @@ class Looks:
             self._looked.notify_all()
         return True
 
-    def suspects(self) -> Iterable[str]:
+    def suspects(self, pause: Pause) -> Iterable[str]:
         """See ``Watched``."""
         return ()
 

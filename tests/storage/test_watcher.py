@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from memfiles.files.manager import MemoryManager
 from memfiles.records.record import encode
+from memfiles.storage.entry_folders import Pause
 from memfiles.storage.events import RecordChanged
 from memfiles.storage.watcher import Watcher
 from tests.conftest import unavailable
@@ -321,6 +323,48 @@ def test_a_record_that_nobody_read_can_be_put_back_all_the_same(tmp_path: Path) 
         watcher.close()
 
         assert (["file-7"], "7") == ([event.uid for event in told], manager.read("file-7"))
+
+
+class Endless:
+    """Records of which a look never ends by itself."""
+
+    is_deep, what = False, "endless"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.begun, self.ended = folder, Event(), Event()
+
+    def folder(self) -> Path:
+        """See ``Watched``."""
+        return self._folder
+
+    def record_at(self, path: str) -> str | None:
+        """See ``Watched``."""
+        return None
+
+    def look(self, record: str) -> bool:
+        """See ``Watched``."""
+        return True
+
+    def suspects(self, pause: Pause) -> Iterator[str]:
+        """See ``Watched``."""
+        try:
+            while True:
+                pause()
+                self.begun.set()
+        finally:
+            self.ended.set()
+
+
+def test_a_close_does_not_wait_for_a_look_at_very_many_files(tmp_path: Path) -> None:
+    """At 100,000 entries it takes some seconds, as it makes way for everything else."""
+    endless = Endless(tmp_path)
+    watcher = Watcher(endless)
+    assert endless.begun.wait(30)
+    closing = Thread(target=watcher.close, daemon=True)
+    closing.start()
+    closing.join(30)
+
+    assert (False, True) == (closing.is_alive(), endless.ended.is_set())
 
 
 def test_a_memory_folder_behind_a_link_is_watched(manager: MemoryManager, tmp_path: Path) -> None:

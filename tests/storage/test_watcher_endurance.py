@@ -20,7 +20,8 @@ import pytest
 from memfiles.errors import InvalidArgument, StorageFailed
 from memfiles.files.manager import MemoryManager
 from memfiles.storage.events import RecordChanged
-from memfiles.storage.watcher import FolderEvents, Watcher
+from memfiles.storage.folder_events import FolderEvents
+from memfiles.storage.watcher import Watcher
 from tests.support.records import declared, rewrite, wait_until
 
 FILES = [declared("notes", content="# Notes\n", cap=1000), declared("plan")]
@@ -169,7 +170,7 @@ assert {"external"} == {event.origin for event in told}
 FEW_WATCHES = """
 import logging, sys
 from pathlib import Path
-from memfiles.storage.watcher import FolderEvents
+from memfiles.storage.folder_events import FolderEvents
 logging.basicConfig()
 folder = Path(sys.argv[1])
 for number in range(60):
