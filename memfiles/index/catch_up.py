@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
-from itertools import islice
 from typing import Any
 
 from memfiles.errors import LockTimeout
@@ -330,11 +329,11 @@ class Maintenance:
             found = self._records.differing(
                 lambda work: work(connection), self.left_over, folders=folders, but=look.folders
             )
-            if differing := [*look.differing, *found]:
-                remaining = iter(differing)
-                while paths := list(islice(remaining, _BATCH)):
-                    with self.transaction() as connection:
-                        self._records.refresh(connection, paths)
+            differing = [*look.differing, *found]
+            for start in range(0, len(differing), _BATCH):
+                with self.transaction() as connection:
+                    self._records.refresh(connection, differing[start : start + _BATCH])
+            if differing:
                 self._pending.land()
         self.compared.add(folders)
         if self._records.forbidden:
