@@ -328,9 +328,13 @@ class Forgetter:
         from memfiles.sync import ledger  # late: only who forgets needs it
 
         ledger.scrub(kept_with(self._db.store), {record.path: record.revision for record in (*marks, *changed)})
-        self._db.index.change(lambda connection: strike_forgets(connection, [*paths, *noted]))
-        if (struck := {*paths, *noted}) and (shared := forget_notes(self._db.store)) is not None:
-            shared.strike_forgets(struck)
+        self.strike({*paths, *noted})
+
+    def strike(self, paths: Collection[str]) -> None:
+        """Delete the notes of records whose content is gone."""
+        self._db.index.change(lambda connection: strike_forgets(connection, paths))
+        if paths and (shared := forget_notes(self._db.store)) is not None:
+            shared.strike_forgets(paths)
 
     def _forgotten_sources(self, note: Entry) -> list[Mark]:
         marks = [self._db.mark(path) for id in note.sources for path in (id_path(id), entry_path(note.folder, id))]

@@ -25,7 +25,7 @@ from memfiles.records.keys import ENTRIES, WORKSPACE, record_path, uid_of
 from memfiles.records.record import NOBODY, Actor, Change, Record, Stamp, stamp_of
 from memfiles.records.redactions import NONCE_BYTES, piece_of
 from memfiles.secrets.gate import Gated, LabelGate, Policy, Scanner, check_label, judge_change
-from memfiles.storage.record_store import forget_notes
+from memfiles.storage.record_store import ForgetNotes
 
 if TYPE_CHECKING:
     from memfiles.files.manager import MemoryManager
@@ -107,17 +107,21 @@ class FileGate:
         )
 
 
-def note(manager: MemoryManager, records: RecordRepository[Record] | FilesOfUser, path: str) -> None:
-    """Note a redaction before it is committed, so that the next start finishes it if this process is killed."""
-    if (notes := forget_notes(manager.records)) is not None:
-        notes.note_forgets({path: records.current(path).revision})
+def note(manager: MemoryManager, records: RecordRepository[Record] | FilesOfUser, revisions: Mapping[str, int]) -> None:
+    """Note redactions before they are committed, so that the next start finishes them if this process is killed."""
+    if not revisions:
+        return
+    if isinstance(records, FilesOfUser):
+        records.files.opened().note(revisions)
+    elif (notes := _notes(manager)) is not None:
+        notes.note_forgets(revisions)
 
 
 def finish(manager: MemoryManager) -> None:
     """Finish the redactions of killed processes, of all files but those of users; a failure is only logged."""
     store = manager.records
     try:
-        noted = notes.noted_forgets() if (notes := forget_notes(store)) is not None else {}
+        noted = notes.noted_forgets() if (notes := _notes(manager)) is not None else {}
         for path, revision in noted.items():
             if (uid := uid_of(path)) is None or (found := store.find(path)) is None:
                 continue
@@ -155,8 +159,13 @@ def _finish(manager: MemoryManager, revisions: Mapping[str, int], scrub: Callabl
         ledger.scrub(manager.place, revisions)
     finally:
         scrub()
-    if (notes := forget_notes(manager.records)) is not None:
+    if (notes := _notes(manager)) is not None:
         notes.strike_forgets(revisions)
+
+
+def _notes(manager: MemoryManager) -> ForgetNotes | None:
+    notes = manager.place.notes
+    return notes if isinstance(notes, ForgetNotes) else None
 
 
 def check_carried(redaction: Redaction, *, mirror: Mirror | None) -> None:

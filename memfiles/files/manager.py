@@ -191,6 +191,7 @@ class MemoryManager:
             before = {path: _found(record) for path, record in records.items()}
             judge = partial(self.gate.judged, stamp=stamp, lost=lost)
             decisions = file_changes.append_all(before, wanted, stamp, judge=judge)
+            note(self, self._live, {path: before[path].revision for path in lost})
             last = {decision.record.uid: decision.record for decision in decisions if decision.record}
             return decisions, list(last.values())  # the last record of a file holds its earlier changes too
 
@@ -262,13 +263,7 @@ class MemoryManager:
         return self._change(uid, decide, stamp, given="nothing", user=user)
 
     def redact(
-        self,
-        uid: str,
-        text: str,
-        *,
-        expected_revision: int | None = None,
-        by: Actor | None = None,
-        user: User = None,
+        self, uid: str, text: str, *, expected_revision: int | None = None, by: Actor | None = None, user: User = None
     ) -> Redaction:
         """Remove ``text`` from a file's content, its history, the journals and quarantined copies.
 
@@ -284,11 +279,11 @@ class MemoryManager:
             return redaction, [changed] if changed is not None else []
 
         records.notice(path, at_once=True)
-        note(self, records, path)
-        redaction = records.change([path], decide)
-        removed = erase(self, {record_path(redaction.receipt.uid): (redaction.receipt.revision, (text,))}, records)
-        check_carried(redaction, mirror=self._mirror)
-        return Redaction(redaction.receipt, redaction.in_content, redaction.in_history, removed)
+        note(self, records, {path: records.current(path).revision})
+        done = records.change([path], decide)
+        removed = erase(self, {record_path(done.receipt.uid): (done.receipt.revision, (text,))}, records)
+        check_carried(done, mirror=self._mirror)
+        return Redaction(done.receipt, done.in_content, done.in_history, removed)
 
     def notice(self, uid: str) -> bool:
         """Look at a file that may have been changed from outside: commit a hand edit, repair a broken record.
@@ -389,6 +384,7 @@ class MemoryManager:
             lost.clear()
             record = _found(found[path])
             decision = self.gate.judged(record, decide(record, stamp), stamp=stamp, lost=lost, given=given)
+            note(self, records, {path: record.revision} if lost else {})
             return decision.receipt, [decision.record] if decision.record is not None else []
 
         receipt = records.change([path], run)

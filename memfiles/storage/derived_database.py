@@ -14,16 +14,19 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from memfiles.errors import StorageFailed
 from memfiles.storage import atomic
-from memfiles.storage.atomic import storage_failure
+from memfiles.storage.atomic import Descriptor, storage_failure
+
+if TYPE_CHECKING:
+    from memfiles.storage.home import Turns
 
 DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -291,3 +294,49 @@ def _is_of_this_boot(connection: sqlite3.Connection) -> bool:
 
 def _code(error: Exception) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+class MirrorFiles(Struct, frozen=True):
+    """What is known of the mirror of a memory directory; see ``MirrorSide``."""
+
+    directory: Path
+
+    def database(self, file: DerivedFile, check: Callable[[Any], None] | None = None) -> DerivedDatabase:
+        """See ``MirrorSide``."""
+        return DerivedDatabase(file, self.directory, check=check)
+
+    @contextmanager
+    def peeking(self, file: DerivedFile) -> Iterator[sqlite3.Connection | None]:
+        """See ``MirrorSide``."""
+        try:
+            connection = file.connect(self.directory)
+        except sqlite3.Error:
+            yield None
+            return
+        with closing(connection):
+            yield connection
+
+    def scrub_database(self, file: DerivedFile, work: Callable[[Any], None]) -> None:
+        """See ``MirrorSide``; one that cannot be read is removed, as it may hold anything."""
+        with file.failures():
+            if not (self.directory / file.path).exists():
+                return
+        try:
+            with file.failures(), closing(file.connect(self.directory)) as connection:
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("BEGIN IMMEDIATE")
+                work(connection)
+                connection.execute("COMMIT")
+                connection.execute("VACUUM")  # a row that was once moved to another page left its bytes in the first
+        except DatabaseLost:
+            self.database(file).start_over()
+
+    def turns(self, folder: str) -> Turns:
+        """See ``MirrorSide``."""
+        from memfiles.storage.locks import RecordLocks  # late: an index needs none
+
+        return RecordLocks(Descriptor.of_directory(self.directory), timeout=0.0, folder=folder)
+
+    def leading(self) -> AbstractContextManager[object]:
+        """See ``MirrorSide``: processes take turns record by record."""
+        return nullcontext()

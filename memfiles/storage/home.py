@@ -7,8 +7,8 @@ written whole, by one call; and nothing above asks what kind of home it is. ``Di
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from msgspec import Struct
 
 from memfiles.errors import InvalidArgument
+from memfiles.records.keys import TEMP_PREFIX
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, real_directory, storage_failure
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from memfiles.storage.quarantine import KeptCopy, MergeSide
 
 AUDIT = "audit"
+_REDACTIONS = ".state/redactions"  # by the paths of records of memory files that all users share
 Durability = Literal["fsync", "os"]
 """``fsync``: a change is on the disk when its commit returns; ``os``: it survives a kill, but not a power cut."""
 
@@ -286,6 +288,8 @@ class DirectoryHome(Struct, frozen=True):
     @property
     def mirrored(self) -> MirrorSide:
         """See ``MemoryHome``."""
+        from memfiles.storage.derived_database import MirrorFiles  # late: only mirrors need it
+
         return MirrorFiles(self.directory)
 
     def exists(self) -> bool:
@@ -323,60 +327,8 @@ class DirectoryHome(Struct, frozen=True):
         return None
 
 
-class MirrorFiles(Struct, frozen=True):
-    """What is known of the mirror of a memory directory; see ``MirrorSide``."""
-
-    directory: Path
-
-    def database(self, file: DerivedFile, check: Callable[[Any], None] | None = None) -> DerivedDatabase:
-        """See ``MirrorSide``."""
-        from memfiles.storage.derived_database import DerivedDatabase  # late: only mirrors need it
-
-        return DerivedDatabase(file, self.directory, check=check)
-
-    @contextmanager
-    def peeking(self, file: DerivedFile) -> Iterator[sqlite3.Connection | None]:
-        """See ``MirrorSide``."""
-        import sqlite3  # late, as above
-
-        try:
-            connection = file.connect(self.directory)
-        except sqlite3.Error:
-            yield None
-            return
-        with closing(connection):
-            yield connection
-
-    def scrub_database(self, file: DerivedFile, work: Callable[[Any], None]) -> None:
-        """See ``MirrorSide``; one that cannot be read is removed, as it may hold anything."""
-        from memfiles.storage.derived_database import DatabaseLost  # late, as above
-
-        with file.failures():
-            if not (self.directory / file.path).exists():
-                return
-        try:
-            with file.failures(), closing(file.connect(self.directory)) as connection:
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("BEGIN IMMEDIATE")
-                work(connection)
-                connection.execute("COMMIT")
-                connection.execute("VACUUM")  # a row that was once moved to another page left its bytes in the first
-        except DatabaseLost:
-            self.database(file).start_over()
-
-    def turns(self, folder: str) -> Turns:
-        """See ``MirrorSide``."""
-        from memfiles.storage.locks import RecordLocks  # late, as above
-
-        return RecordLocks(Descriptor.of_directory(self.directory), timeout=0.0, folder=folder)
-
-    def leading(self) -> AbstractContextManager[object]:
-        """See ``MirrorSide``: processes take turns record by record."""
-        return nullcontext()
-
-
 class NoteFiles(Struct, frozen=True):
-    """The notes of a memory directory, each a file; see ``StateNotes``."""
+    """The notes of a memory directory, each a file; see ``StateNotes``, and ``ForgetNotes`` for those of redactions."""
 
     directory: Path
 
@@ -403,3 +355,25 @@ class NoteFiles(Struct, frozen=True):
         """See ``StateNotes``."""
         with suppress(FileNotFoundError):
             atomic.remove(Descriptor.of_directory(self.directory), name)
+
+    def note_forgets(self, revisions: Mapping[str, int]) -> None:
+        """See ``ForgetNotes``."""
+        noted = self.noted_forgets()
+        for path, revision in revisions.items():
+            if path not in noted:
+                self.put(f"{_REDACTIONS}/{path}", b"%d" % revision)
+
+    def noted_forgets(self) -> dict[str, int]:
+        """See ``ForgetNotes``; one that cannot be read counts from the beginning."""
+        try:
+            paths = atomic.names(Descriptor.of_directory(self.directory), _REDACTIONS)
+        except FileNotFoundError:
+            return {}
+        found = {path: self.get(f"{_REDACTIONS}/{path}") for path in paths if not path.startswith(TEMP_PREFIX)}
+        bodies = {path: note.body if note is not None else b"" for path, note in found.items()}
+        return {path: int(body) if body.isdigit() else 0 for path, body in bodies.items()}
+
+    def strike_forgets(self, paths: Collection[str]) -> None:
+        """See ``ForgetNotes``."""
+        for path in paths:
+            self.delete(f"{_REDACTIONS}/{path}")

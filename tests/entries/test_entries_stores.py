@@ -14,11 +14,12 @@ import memfiles
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.errors import EntryNotFound, InvalidArgument
+from memfiles.index.database import noted_forgets
 from memfiles.index.record_source import StoreSource
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.home import home_of
 from memfiles.storage.postgres import store_at
-from memfiles.storage.record_store import RecordStore, forget_notes
+from memfiles.storage.record_store import ForgetNotes, RecordStore
 from memfiles.storage.store import Store
 from tests.support import ROOT
 from tests.support.postgres import PostgresServer, postgres_server
@@ -71,7 +72,7 @@ with memfiles.open(sys.argv[1], watch=False) as memory:
 WORKFLOW = """
 name: redacted
 memory:
-  store: {url}
+  {place}
   files:
     - {{uid: notes, name: notes, max_size_bytes: 1000}}
     - {{uid: own, name: own, max_size_bytes: 1000, per: user}}
@@ -243,34 +244,49 @@ def test_a_forget_that_is_still_in_progress_stays_noted(opening: Opening, where:
     assert (9, []) == (killed.returncode, kept.listing())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file", ["notes", "own"])
 def test_a_redaction_of_a_killed_process_is_finished_by_another_one(
-    file: str, server: PostgresServer, tmp_path: Path
+    file: str, where: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """The next process that opens the memory removes what was put aside, and the dead rows; once."""
-    path, url = tmp_path / "workflow.yaml", server.url(server.workspace())
-    path.write_text(WORKFLOW.format(url=url))
-    user, kept = "ada" if file == "own" else None, home_of(url).kept
+    path, is_url = tmp_path / "workflow.yaml", where.startswith("postgresql")
+    path.write_text(WORKFLOW.format(place=f"{'store' if is_url else 'directory'}: {where}"))
+    home, user = home_of(where), "ada" if file == "own" else None
     with memfiles.open(path, watch=False) as memory:
         memory.manager.append(file, "xylophone quagmire\n", user=user)
         memory.manager.append(file, "stays\n", user=user)
-    with closing(store_at(url)) as store:
+    with closing(open_store(where)) as store:
         (at,) = [each for each in store.changes().records if ("/users/" in each if user else each == f"{file}.json")]
         body, _ = store.find(at) or (b"", None)
     for folder in ("quarantine", "conflicts"):
-        kept.keep(at, body, reason="test", at="2026-11-22T00:00:00.000Z", folder=folder)
+        home.kept.keep(at, body, reason="test", at="2026-11-22T00:00:00.000Z", folder=folder)
     killed = subprocess.run([sys.executable, "-c", REDACT, path, file], cwd=ROOT, check=False)
     with memfiles.open(path, watch=False) as memory:
         session = memory.session("desk", user=user)
         memory.entries.search(session, "anything")
         content = memory.manager.read(file, user=user)
-    with closing(store_at(url)) as store:
-        notes = forget_notes(store)
 
-    assert (9, [], "xylophone [redacted]\nstays\n") == (killed.returncode, kept.listing(), content)
-    assert [] == server.pages_holding(b"quagmire")
-    assert notes is not None and {} == notes.noted_forgets()
+    assert (9, [], "xylophone [redacted]\nstays\n") == (killed.returncode, home.kept.listing(), content)
+    assert isinstance(home.notes, ForgetNotes) and {} == home.notes.noted_forgets()
+    if is_url:
+        server: PostgresServer = request.getfixturevalue("server")
+        assert [] == server.pages_holding(b"quagmire")
+    else:
+        assert [] == [each for each in tmp_path.rglob("*") if each.is_file() and b"quagmire" in each.read_bytes()]
+
+
+@pytest.mark.parametrize("file", ["notes", "own"])
+def test_a_redaction_that_is_done_leaves_no_note(file: str, where: str, tmp_path: Path) -> None:
+    """The next start finishes nothing."""
+    path, user = tmp_path / "workflow.yaml", "ada" if file == "own" else None
+    path.write_text(WORKFLOW.format(place=f"{'store' if where.startswith('postgresql') else 'directory'}: {where}"))
+    with memfiles.open(path, watch=False) as memory:
+        memory.manager.append(file, "xylophone quagmire\n", user=user)
+        memory.manager.redact(file, "quagmire", user=user)
+        noted = memory.entries._db.index.ask(noted_forgets)
+    notes = home_of(where).notes
+
+    assert isinstance(notes, ForgetNotes) and ({}, {}) == (noted, notes.noted_forgets())
 
 
 def test_a_search_sees_what_another_process_committed(opening: Opening, where: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +15,9 @@ import pytest
 from memfiles import MemoryFile, MemoryManager
 from memfiles.errors import MemfilesError, SecretRefused
 from memfiles.secrets.gate import Policy, find_secrets
+from memfiles.storage.home import home_of
 from tests.secrets.secret_corpus import SECRETS, Secret
+from tests.support import ROOT
 from tests.support.stores import place_of
 
 BEFORE = "# Notes\nGr\u00fc\u00dfe\n"
@@ -169,6 +173,34 @@ def test_redact_takes_out_the_earlier_part_too(opened: Opener, tmp_path: Path, o
         except MemfilesError:
             continue  # the history does not go back so far
         assert first not in manager.read("a") and second not in manager.read("a")
+
+
+KILLED = """
+import os, sys
+from memfiles import MemoryFile, MemoryManager
+from memfiles.files import manager as module
+module.erase = lambda _, lost, __: os._exit(9) if lost else 0  # the record lost it, and nothing else was done
+manager = MemoryManager(sys.argv[1], secrets="redact")
+manager.restore([MemoryFile(uid="a", name="a"), MemoryFile(uid="b", name="b")])
+manager.append("a", sys.argv[3]) if sys.argv[2] == "append" else manager.append_many([("a", sys.argv[3]), ("b", "-")])
+"""
+
+
+@pytest.mark.parametrize("op", ["append", "append_many"])
+def test_the_next_start_takes_out_what_a_killed_process_did_not(opened: Opener, tmp_path: Path, op: str) -> None:
+    """The earlier part of the credential, from kept copies and the ledger of the mirror, as after a ``redact``."""
+    manager, (first, second) = opened("redact"), (TOKEN.value[:12], TOKEN.value[12:])
+    manager.append("a", f"- one\n{first}")
+    found, place = manager.records.find("a.json"), place_of(tmp_path / ".memory")
+    assert found is not None and first.encode() in found[0]
+    home_of(place).kept.keep("a.json", found[0], reason="test", at="2026-11-22T00:00:00.000Z", folder="quarantine")
+    manager.close()
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(place), op, second], cwd=ROOT, check=False)
+    manager = opened("redact")
+
+    assert (9, f"{BEFORE}- one\n[redacted:{TOKEN.rule}]") == (killed.returncode, manager.read("a"))
+    assert [] == home_of(place).kept.listing()
+    assert first.encode() not in everywhere(tmp_path)
 
 
 def test_redact_takes_a_whole_credential_out_before_it_is_stored(opened: Opener, tmp_path: Path) -> None:
