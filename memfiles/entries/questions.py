@@ -1,4 +1,4 @@
-"""Questions: the filters of a read or a forget, and the lists that a cursor continues.
+"""Questions: the filters of a read or a forget, the lists that a cursor continues, and the answers of a search.
 
 The rule this file guards: a cursor says which list it continues, and where. One of another order, of other filters or
 of no list is refused, as it would leave entries out silently.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -16,12 +16,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
-from memfiles.entries.results import Found
+from memfiles.entries.results import Found, Match, Results
 from memfiles.errors import InvalidArgument
 from memfiles.index.queries import Filters, PagePlace
+from memfiles.index.rows import Row
+from memfiles.index.search.search import Hit
 from memfiles.records import to_json
 from memfiles.records.entry import Entry, Provenance
-from memfiles.records.keys import ENTRY_ID_PATTERN, ENTRY_UID_PATTERN, check_key, listed
+from memfiles.records.keys import ENTRY_ID_PATTERN, ENTRY_UID_PATTERN, USERS, check_key, listed
 from memfiles.records.record import TIMESTAMP_PATTERN, check_text
 from memfiles.workflow.fields import moment_in
 
@@ -34,7 +36,44 @@ _CURSOR = re.compile(
     rf"((?P<at>{_MOMENT}),(?P<ordinal>[0-9]{{1,18}}|[0-8][0-9]{{18}}),)?(?P<key>.+)",
     re.ASCII,
 )
+_OF_ROW = tuple(it for it in Found.__struct_fields__ if it in Row._fields and it not in ("content", "provenance"))
 _chosen = attrgetter("tags", "tags_any", "kinds", "category", "kind", "prefix")
+
+
+class Answers:
+    """What a search found: its ``hits``, best first, of which each record is read when it is asked for.
+
+    ``meaning``: whether the semantic leg took part; ``why_no_meaning``: why it did not, if it should have.
+    ``are_late``: a record had changed before it was read.
+    """
+
+    def __init__(
+        self,
+        query: str,
+        hits: Sequence[Hit],
+        *,
+        meaning: bool,
+        why_no_meaning: str | None,
+        read: Callable[[Hit], Found | None],
+    ) -> None:
+        self.query, self.hits, self.meaning, self.why_no_meaning = query, hits, meaning, why_no_meaning
+        self._read = read
+        self.are_late = False
+
+    def entry(self, hit: Hit) -> Found | None:
+        """The entry of a hit; None if it has changed since the search."""
+        entry = self._read(hit)
+        self.are_late |= entry is None
+        return entry
+
+    def found(self) -> list[tuple[Found, Hit]]:
+        """The entries of all hits, best first."""
+        return [(entry, hit) for hit in self.hits if (entry := self.entry(hit)) is not None]
+
+    def results(self, found: Sequence[tuple[Found, Hit]]) -> Results:
+        """What was found as a session gets it."""
+        matches = (Match(entry, hit.score, hit.legs, hit.snippet) for entry, hit in found)
+        return Results(self.query, tuple(matches), meaning=self.meaning, why_no_meaning=self.why_no_meaning)
 
 
 class Selector(Struct, frozen=True):
@@ -157,3 +196,12 @@ def as_text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(f"{what} must be text")
     return value.encode(errors="replace").decode()
+
+
+def found_by(hit: Hit) -> Found:
+    """The entry of a hit as its row and its text tell it."""
+    row = hit.row
+    found = {name: getattr(row, name) for name in _OF_ROW}
+    provenance = row.provenance if f"/{USERS}/" in row.scope else row.provenance.told_to_others
+    found |= {"size_bytes": row.size, "content": hit.content, "id": hit.source.entry_id, "provenance": provenance}
+    return Found(**found, said_at="" if hit.source.said == row.updated_at else hit.source.said)

@@ -90,6 +90,13 @@ class Provenance(Struct, frozen=True, gc=False):
         return {name: value for name in _PROVENANCE if (value := getattr(self, name))}
 
     @property
+    def told_to_others(self) -> "Provenance":
+        """What other users may know: not who said it, nor in which run."""
+        if self.user is None:
+            return self
+        return Provenance(agent=self.agent, source=self.source, ordinal=self.ordinal)
+
+    @property
     def shown(self) -> dict[str, Any]:
         """The fields that are known, without the ordinal, which says nothing to a reader."""
         return {name: value for name, value in self.to_dict().items() if name != "ordinal"}
@@ -190,11 +197,8 @@ class Entry(Struct, frozen=True, dict=True):
 
     @property
     def visible_provenance(self) -> Provenance:
-        """What its readers may know of where it comes from: other users not who said it, nor in which run."""
-        origin = self.provenance
-        if self.user or origin.user is None:
-            return origin
-        return Provenance(agent=origin.agent, source=origin.source, ordinal=origin.ordinal)
+        """What its readers may know of where it comes from."""
+        return self.provenance if self.user else self.provenance.told_to_others
 
     @property
     def mortal_ids(self) -> tuple[str, ...]:
@@ -360,7 +364,7 @@ def earlier_lives(uid: str, tombstones: Sequence[str]) -> frozenset[str]:
 
 def block_of(entry: Entry) -> str:
     """One entry as the model sees it, without a final newline."""
-    return f"{heading_of(entry, entry.tags)}\n{barred(entry.content)}"
+    return f"{heading_of(entry.key, entry.level, entry.updated_at, entry.tags)}\n{barred(entry.content)}"
 
 
 def block_bytes(entry: Entry) -> int:
@@ -368,11 +372,11 @@ def block_bytes(entry: Entry) -> int:
     return len(block_of(entry).encode())
 
 
-def heading_of(entry: Entry, tags: Sequence[str] = (), facts: Iterable[str] = ()) -> str:
+def heading_of(key: str, level: str, updated_at: str, tags: Sequence[str] = (), facts: Iterable[str] = ()) -> str:
     """The line above an entry's text: key, level, time of the last change, ``facts`` in plain words, and tags."""
     known = [*facts, *([f"tags {', '.join(map(quoted, tags))}"] if tags else [])]
     more = f", {', '.join(known)}" if known else ""
-    return f"### {quoted(entry.key)} (level {entry.level}, updated {entry.updated_at}{more})"
+    return f"### {quoted(key)} (level {level}, updated {updated_at}{more})"
 
 
 def quoted(text: str) -> str:

@@ -27,7 +27,7 @@ def test_nothing_saved_passes_for_anything_else(content: str, tags: tuple[str, .
     entry = replace(saved("k", content, tags=tags), key=key)
     head, *lines = block_of(entry).split("\n")
 
-    assert head.startswith('### "') and head == heading_of(entry, tags)
+    assert head.startswith('### "') and head == heading_of(entry.key, entry.level, entry.updated_at, tags)
     assert lines and all(line == "|" or line.startswith("| ") for line in lines)
     for line in (head, *lines):
         assert "<" not in line and not set(line) & set("\r\x0b\x0c\x1b\x85\u202e\u2028\u2029\ufeff\U000e0041")

@@ -26,8 +26,9 @@ from msgspec.structs import replace
 from memfiles.entries.callers import Caller, View, check_caller, view_of
 from memfiles.entries.hydration import window
 from memfiles.entries.hydration.window import HOW_TO, Explanation, Hydration, TextLookup, Window
-from memfiles.entries.reader import Answers, EntryDatabase, EntryReader, shown_at, summary_of
-from memfiles.entries.results import SHOWN_BYTES, Match, Results, found_in
+from memfiles.entries.questions import Answers
+from memfiles.entries.reader import EntryDatabase, EntryReader, shown_at, summary_of
+from memfiles.entries.results import SHOWN_BYTES, Found, Match, Results, found_in
 from memfiles.index import queries
 from memfiles.index.queries import Filters, Offer
 from memfiles.index.rows import row_of
@@ -45,7 +46,7 @@ from memfiles.records.entry import (
     quoted,
 )
 from memfiles.records.graphemes import first_bytes, whole_before
-from memfiles.records.keys import WORKSPACE, check_key, check_whole, listed
+from memfiles.records.keys import USERS, WORKSPACE, check_key, check_whole, listed
 
 HEAD: Final = f"## Recalled memory\nWhat memory holds about the question at hand. {HOW_TO}"
 _SHORTEST = 16  # characters of an excerpt
@@ -55,15 +56,17 @@ _CUT_BYTES = len(", an excerpt of 1 bytes")
 _AT_ONCE = 256
 _DROPPED_BYTES = len("\r\n|")  # a line end at the end of a text, and the first bar, which ``LEAST_BLOCK_BYTES`` has
 Role = Literal["pinned", "included", "answer", "neighbour"]
+_ROLES: tuple[Role, Role] = ("answer", "neighbour")
 
 
 class Recalled(Struct, frozen=True):
-    """An entry in the block: why it is there, and ``shown``, which is its content or an excerpt of it.
+    """An entry in the block: whom it belongs to, why it is there, and ``shown``: its content or an excerpt of it.
 
     ``is_tagged``: the block shows the tags, for which there is not always room.
     """
 
-    entry: Entry
+    entry: Found
+    scope: Scope
     role: Role
     shown: str
     is_tagged: bool = True
@@ -74,25 +77,19 @@ class Recalled(Struct, frozen=True):
         return self.shown != self.entry.content
 
     @property
-    def scope(self) -> Scope:
-        """Whom the entry belongs to."""
-        if self.entry.run or self.entry.user:
-            return "run" if self.entry.run else "user"
-        return "workspace" if self.entry.agent == WORKSPACE else "agent"
-
-    @property
     def block(self) -> str:
         """The entry as the model sees it, without a final newline."""
         facts = [f"scope {self.scope}"]
         if (agent := self.entry.provenance.agent) is not None:
             facts.append(f"saved by {quoted(agent)}")
         if self.is_excerpt:
-            facts.append(f"an excerpt of {self.entry.text.size_bytes} bytes")
-        return f"{heading_of(self.entry, self.entry.tags if self.is_tagged else (), facts)}\n{barred(self.shown)}"
+            facts.append(f"an excerpt of {self.entry.size_bytes} bytes")
+        entry, tags = self.entry, self.entry.tags if self.is_tagged else ()
+        return f"{heading_of(entry.key, entry.level, entry.updated_at, tags, facts)}\n{barred(self.shown)}"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object: the entry without its rarer fields, and where it comes from."""
-        line = found_in(self.entry).to_line() | {"content": self.shown, "scope": self.scope, "role": self.role}
+        line = self.entry.to_line() | {"content": self.shown, "scope": self.scope, "role": self.role}
         return line | {"truncated": True} if self.is_excerpt else line
 
 
@@ -152,9 +149,10 @@ def recall(
 
     answers, (block, included, left_out) = reader.answered(caller, query, chosen, max_results=MAX_RESULTS, grouped=True)
     found = {hit.path for hit in answers.hits}
-    reader.count_reads(caller, [each.entry for path, each in block.taken.items() if path in found])
-    shown = _in_order(block.taken, included, answers.hits)
-    text = "\n".join([HEAD, *(block.blocks[each.entry.path] for each in shown)]) if shown else ""
+    reader.count_reads(caller, [(path, each.entry.level) for path, each in block.taken.items() if path in found])
+    paths = _in_order(block.taken, included, answers.hits)
+    shown = tuple(block.taken[path] for path in paths)
+    text = "\n".join([HEAD, *(block.blocks[path] for path in paths)]) if shown else ""
     note = Results(answers.query, (), why_no_meaning=answers.why_no_meaning).note
     return Recall(answers.query, text, shown, budget_bytes, left_out, note)
 
@@ -163,19 +161,20 @@ def _chosen(budget_bytes: int, included: list[Entry], pinned: list[Entry], answe
     """What is taken, what was included, and the number of entries that had no room; of those, few are read."""
     block = _Block(budget_bytes)
     for entry in included:
-        block.take(entry, "included")
+        block.take_entry(entry, "included")
     spare = block.left // 2
     for entry in pinned:
-        block.take(entry, "pinned", spare=0 if entry is pinned[0] else spare, may_cut=False)
+        block.take_entry(entry, "pinned", spare=0 if entry is pinned[0] else spare, may_cut=False)
     offered = {entry.path for entry in (*included, *pinned)}
     for hit in answers.hits:
         if block.may_hold(hit):
             if (found := answers.entry(hit)) is None:
                 continue
-            block.take(found, "neighbour" if hit.legs == ("association",) else "answer", hit=hit)
+            scope, role = _scope_in(hit.row.scope, hit.row.run), _ROLES[hit.legs == ("association",)]
+            block.take(hit.path, Recalled(found, scope, role, found.content), hit=hit)
         offered.add(hit.path)
     for entry in pinned:
-        block.take(entry, "pinned")
+        block.take_entry(entry, "pinned")
     return block, included, len(offered) - len(block.taken)
 
 
@@ -206,7 +205,7 @@ def search_within(
             if size <= left:
                 taken[hit.id], left = chosen, left - size
                 break
-    reader.count_reads(caller, [entry for entry, hit in entries if hit.id in taken])
+    reader.count_reads(caller, [(hit.path, entry.level) for entry, hit in entries if hit.id in taken])
     order = arranged([hit for _, hit in entries if hit.id in taken])
     return replace(results, matches=tuple(taken[hit.id] for hit in order))
 
@@ -230,41 +229,49 @@ class _Block:
     def may_hold(self, hit: Hit) -> bool:
         """Whether there may be room for the entry of a hit, or an excerpt of it, by what the index knows of it."""
         shown = min(max(0, len(hit.content) - _DROPPED_BYTES), _CUT_BYTES)
-        room = self.left - _LEAST_BYTES - len(hit.level) - len(hit.key) - shown
-        return room >= 0 and ((agent := hit.agent) is None or _AUTHOR_BYTES + len(agent) <= room)
+        room = self.left - _LEAST_BYTES - len(hit.source.key) - shown
+        if room < 0:
+            return False
+        agent = hit.row.provenance.agent
+        return len(hit.row.level) + (0 if agent is None else _AUTHOR_BYTES + len(agent)) <= room
 
-    def take(self, entry: Entry, role: Role, *, hit: Hit | None = None, spare: int = 0, may_cut: bool = True) -> None:
-        """Take an entry if it fits and was not taken before, and leave ``spare`` bytes."""
-        if entry.path in self.taken:
+    def take_entry(self, entry: Entry, role: Role, *, spare: int = 0, may_cut: bool = True) -> None:
+        """As ``take``, of an entry that was read from its record."""
+        whole = Recalled(found_in(entry), _scope_in(entry.folder, entry.run), role, entry.content)
+        self.take(entry.path, whole, spare=spare, may_cut=may_cut)
+
+    def take(self, path: str, whole: Recalled, *, hit: Hit | None = None, spare: int = 0, may_cut: bool = True) -> None:
+        """Take an entry, whole or cut, if it fits and was not taken before, and leave ``spare`` bytes."""
+        if path in self.taken:
             return
-        held: Role = "pinned" if _is_held(entry) else role
+        if whole.entry.pinned or whole.entry.category == CORE:
+            whole = replace(whole, role="pinned")
         room = self.left - spare - 1  # the newline before it
-        cut = _cut(entry, held, hit, room=room) if may_cut else ()
-        for recalled in chain([Recalled(entry, held, entry.content)], cut):
+        for recalled in chain([whole], _cut(whole, hit, room=room) if may_cut else ()):
             if len(recalled.shown) <= room and (size := len((block := recalled.block).encode())) <= room:
-                self.taken[entry.path], self.blocks[entry.path] = recalled, block
+                self.taken[path], self.blocks[path] = recalled, block
                 self.left -= size + 1
                 return
 
 
-def _cut(entry: Entry, role: Role, hit: Hit | None, *, room: int) -> Iterator[Recalled]:
+def _cut(whole: Recalled, hit: Hit | None, *, room: int) -> Iterator[Recalled]:
     """The entry with excerpts that get shorter, if even one without text has room."""
-    if len(Recalled(entry, role, "", is_tagged=False).block.encode()) > room:
+    if len(replace(whole, shown="", is_tagged=False).block.encode()) > room:
         return
-    text = hit.snippet if hit is not None else snippet(entry.content, ())
+    text = hit.snippet if hit is not None else snippet(whole.entry.content, ())
     while True:
-        yield Recalled(entry, role, text, is_tagged=False)
+        yield replace(whole, shown=text, is_tagged=False)
         if len(text) < 2 * _SHORTEST:
             return
         text = text[: whole_before(text, len(text) // 2)]
 
 
-def _in_order(taken: dict[str, Recalled], included: Iterable[Entry], hits: Iterable[Hit]) -> tuple[Recalled, ...]:
-    """The entries in the order of the block: pinned ones, the newest first, then those included, then the answers."""
-    held = sorted((each for each in taken.values() if each.role == "pinned"), key=_turn, reverse=True)
-    paths = [each.entry.path for each in held] + [entry.path for entry in included]
+def _in_order(taken: dict[str, Recalled], included: Iterable[Entry], hits: Iterable[Hit]) -> list[str]:
+    """The paths in the order of the block: pinned entries, the newest first, then those included, then the answers."""
+    held = sorted((it for it in taken if taken[it].role == "pinned"), key=lambda it: _turn(taken[it]), reverse=True)
+    paths = held + [entry.path for entry in included]
     paths += [hit.path for hit in arranged([hit for hit in hits if hit.path in taken and hit.path not in paths])]
-    return tuple(taken[path] for path in dict.fromkeys(paths) if path in taken)
+    return [path for path in dict.fromkeys(paths) if path in taken]
 
 
 def _turn(recalled: Recalled) -> tuple[str, int, str]:
@@ -273,8 +280,11 @@ def _turn(recalled: Recalled) -> tuple[str, int, str]:
     return entry.updated_at, entry.provenance.ordinal, entry.key
 
 
-def _is_held(entry: Entry) -> bool:
-    return entry.pinned or entry.category == CORE
+def _scope_in(folder: str, run: str) -> Scope:
+    """Whom the entries in a folder belong to, those of one run or the others."""
+    if run or f"/{USERS}/" in folder:
+        return "run" if run else "user"
+    return "workspace" if folder == WORKSPACE else "agent"
 
 
 def _visible(db: EntryDatabase, view: View, key: str) -> Entry | None:

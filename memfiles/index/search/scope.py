@@ -11,11 +11,14 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from memfiles.index.rows import SELECTED
 from memfiles.index.search.bm25 import WeightedTerm, rarity
 from memfiles.index.text import fts
-from memfiles.index.text.fts import PartState, PartTexts, StoredText, TextSource
+from memfiles.index.text.fts import PartState, PartTexts, StoredText
 from memfiles.index.text.tokenizer import Term, TokenizedText, stems_of
+from memfiles.records import NamedTuple
 
 MAX_TERMS = 512  # of a question, the rarest that occur; more would only cost time
 MAX_WORK = 2_000_000  # places of words that are read to count the phrases of a question, those of rare words first
@@ -31,10 +34,27 @@ NEAREST = 3  # such words of each
 LONGEST = 32  # characters of a word that is looked up
 _LOOKUP = 100  # a lookup takes as long as reading so many places
 _GROWTH = 4  # factor by which each page is larger than the one before
+_SOURCES = f"""
+    SELECT text.id, ordinal, e.key, content, said, lineage, {SELECTED}
+    FROM json_each(?) AS asked CROSS JOIN text ON text.id = asked.value
+    CROSS JOIN entry AS e ON e.id = text.id LEFT JOIN part AS p ON p.id = e.part
+"""
 Keep = Callable[[Sequence[int]], Collection[int]]
 """Takes rows and returns those that count."""
 NearWords = Callable[[Sequence[str]], Iterable[Sequence[tuple[str, float]]]]
 """Takes folded words and returns words near each in meaning, the nearest first, with their nearness of 0 to 1."""
+
+
+class HitSource(NamedTuple):
+    """The content of an entry, when it was said, its id for life, and its row, as ``row_from`` takes it."""
+
+    id: int
+    ordinal: int
+    key: str
+    content: str
+    said: str
+    entry_id: str
+    row: tuple[Any, ...]
 
 
 class WordCounts:
@@ -157,19 +177,15 @@ class SearchScope:
                     found[word] = WeightedTerm(term, counts[word], weight, is_near=True)
         return list(found.values())
 
-    def sources(self, ids: Sequence[int]) -> list[TextSource]:
-        """The contents and records of these entries, in any order."""
-        return fts.sources(self.connection, ids) if ids else []
+    def sources(self, ids: Sequence[int]) -> list[HitSource]:
+        """The contents and rows of these entries, in any order."""
+        rows, own = self.connection.execute(_SOURCES, (fts.as_json(ids),)) if ids else (), len(HitSource._fields) - 1
+        return [HitSource._make((*row[:own], row[own:])) for row in rows]
 
     def turns(self, ids: Sequence[int]) -> dict[int, tuple[int, str]]:
         """The places of these entries in the order of saving, and their keys."""
         wanted = "SELECT id, ordinal, key FROM entry WHERE id IN (SELECT value FROM json_each(?))"
         return {id: (ordinal, key) for id, ordinal, key in self.connection.execute(wanted, (fts.as_json(ids),))}
-
-    def levels(self) -> dict[int, str]:
-        """The levels of the partitions, by their ids."""
-        wanted = "SELECT id, level FROM part WHERE id IN (SELECT value FROM json_each(?))"
-        return dict(self.connection.execute(wanted, (fts.as_json(self.parts),)).fetchall())
 
     def with_words(self, terms: Sequence[WeightedTerm], *, wanted: int) -> tuple[list[TokenizedText], bool]:
         """The entries that count and that FTS5 ranks first, and whether these are all that match.

@@ -15,16 +15,15 @@ from math import fsum
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.json import decode as from_json
 
+from memfiles.index.rows import Row, row_from
 from memfiles.index.search import association, bm25, vectors
 from memfiles.index.search.association import Near, RunOrders
 from memfiles.index.search.bm25 import WeightedTerm
 from memfiles.index.search.embedder import Embedder
-from memfiles.index.search.scope import EACH, ENOUGH, MOST, Keep, SearchScope, WordCounts
+from memfiles.index.search.scope import EACH, ENOUGH, MOST, HitSource, Keep, SearchScope, WordCounts
 from memfiles.index.search.vectors import Matrices
 from memfiles.index.search.weights import WEIGHTS, Weights
-from memfiles.index.text.fts import TextSource
 from memfiles.index.text.tokenizer import Term, needles_of, read_part, spans_of, terms_of
 from memfiles.index.text.traits import ASKS, TELLS_NUMBER, TELLS_WHEN, wanted_by
 from memfiles.records.graphemes import whole_after, whole_before
@@ -39,29 +38,24 @@ MORE = "..."
 
 
 class Hit(Struct, frozen=True, dict=True):
-    """An entry found: its row, its record and content at that time, its score and the legs that found it.
+    """An entry found: its row and what the index holds of it, its score and the legs that found it.
 
-    ``terms`` are those of the question, ``ordinal`` is its place in the order of saving, and ``beside`` the row of the
-    hit in whose group it belongs. ``provenance`` is JSON text.
+    ``terms`` are those of the question, and ``beside`` is the row of the hit in whose group it belongs.
     """
 
     id: int
     path: str
-    revision: int
+    content: str
+    source: HitSource
     score: float
     legs: tuple[Leg, ...]
-    content: str
     terms: tuple[Term, ...]
-    ordinal: int = 0
     beside: int | None = None
-    key: str = ""
-    level: str = ""
-    provenance: str = ""
 
-    @property
-    def agent(self) -> str | None:
-        """The agent that saved it, if that is known."""
-        return from_json(self.provenance.encode()).get("agent") if self.provenance else None
+    @cached_property
+    def row(self) -> Row:
+        """Its row, without the content; read when it is asked for."""
+        return row_from(self.source.row)
 
     @cached_property
     def snippet(self) -> str:
@@ -154,7 +148,8 @@ def search(
     first = _first(scope, ranked, limit=limit)
     beside = _groups(scope, ranked, [it.id for it in first], orders, neighbours) if grouped else {}
     terms = tuple(it.term for it in occurring)
-    return _hits(first, ranked, terms, scope.levels(), beside)
+    scores, legs = ranked.scores, ranked.legs
+    return [Hit(it.id, it.row[0], it.content, it, scores[it.id], legs[it.id], terms, beside.get(it.id)) for it in first]
 
 
 def _add_words(
@@ -226,7 +221,7 @@ def _weigh_traits(
         scores[id] += sum(gain for trait, gain in wished if trait & traits)
 
 
-def _first(scope: SearchScope, ranked: RankedEntries, *, limit: int) -> list[TextSource]:
+def _first(scope: SearchScope, ranked: RankedEntries, *, limit: int) -> list[HitSource]:
     """The first ``limit`` entries, best first; among equals the newest first, then by key."""
     scores = ranked.scores
     least = sorted(scores.values(), reverse=True)[:limit][-1:]
@@ -235,23 +230,6 @@ def _first(scope: SearchScope, ranked: RankedEntries, *, limit: int) -> list[Tex
         turns = scope.turns(leading)
         leading = sorted(turns, key=lambda id: (-scores[id], -turns[id][0], turns[id][1]))[:limit]
     return sorted(scope.sources(leading), key=lambda it: (-scores[it.id], -it.ordinal, it.key))[:limit]
-
-
-def _hits(
-    first: Sequence[TextSource],
-    ranked: RankedEntries,
-    terms: tuple[Term, ...],
-    levels: Mapping[int, str],
-    beside: Mapping[int, int],
-) -> list[Hit]:
-    scores, legs = ranked.scores, ranked.legs
-    return [
-        Hit(
-            *(id, path, revision, scores[id], legs[id], content, terms, ordinal, beside.get(id), key),
-            *(levels.get(part, ""), provenance),
-        )
-        for id, content, key, path, revision, ordinal, part, provenance in first
-    ]
 
 
 def _groups(
@@ -277,7 +255,7 @@ def arranged(hits: Sequence[Hit]) -> list[Hit]:
     """The hits by groups: first the leader, if it is there, then the others in the order in which they were saved."""
     leaders = {hit.id: hit.id if hit.beside is None else hit.beside for hit in hits}
     places = {leader: place for place, leader in enumerate(dict.fromkeys(leaders.values()))}
-    return sorted(hits, key=lambda it: (places[leaders[it.id]], it.beside is not None, it.ordinal, it.path))
+    return sorted(hits, key=lambda it: (places[leaders[it.id]], it.beside is not None, it.source.ordinal, it.path))
 
 
 def snippet(content: str, terms: Sequence[Term]) -> str:

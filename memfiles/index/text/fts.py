@@ -76,19 +76,6 @@ class StoredText(NamedTuple):
         return tokenizer.fold(f"{self.key}\n{self.content}\n{self.tags}")
 
 
-class TextSource(NamedTuple):
-    """The content of an entry and the record that holds it; ``provenance`` is JSON text."""
-
-    id: int
-    content: str
-    key: str
-    path: str
-    revision: int
-    ordinal: int
-    part: int
-    provenance: str
-
-
 class PartState(NamedTuple):
     """What a partition's texts are as of: the epoch and the stamp, which change with them, and how many there are."""
 
@@ -250,13 +237,6 @@ def texts(connection: sqlite3.Connection, ids: Iterable[int]) -> list[StoredText
     """The texts of the given entries that have any, in any order."""
     wanted = "SELECT id, key, content, tags, said FROM text WHERE id IN (SELECT value FROM json_each(?))"
     return [StoredText(*row) for row in connection.execute(wanted, (as_json(ids),))]
-
-
-def sources(connection: sqlite3.Connection, ids: Iterable[int]) -> list[TextSource]:
-    """The contents and records of the given entries that have text, in any order."""
-    wanted = """SELECT text.id, text.content, entry.key, entry.path, revision, ordinal, entry.part, provenance
-                FROM json_each(?) AS a CROSS JOIN text ON text.id = a.value CROSS JOIN entry ON entry.id = text.id"""
-    return [TextSource._make(row) for row in connection.execute(wanted, (as_json(ids),))]
 
 
 def tokens(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tokenizer.TokenizedText]:

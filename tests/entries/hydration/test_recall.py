@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import sys
@@ -230,20 +231,39 @@ _opened: list[str] = []
 
 
 @pytest.mark.directory("only files are opened")
-def test_records_that_cannot_fit_are_not_read(tmp_path: Path) -> None:
-    """Of fifty answers a turn shows a few; the index knows the keys and texts of the others, which are only counted."""
+def test_few_records_are_read(tmp_path: Path) -> None:
+    """None whose file is the one that the index read, and of others only those that may fit, not all fifty answers."""
     with entries_in(tmp_path, now=Clock()) as entries:
         for number in range(MAX_RESULTS):
             entries.save(Visitor(), f"plan-{number}", f"Ada asked for plan number {number}, as she had said.")
     sys.addaudithook(lambda event, given: _opened.append(str(given[0])) if event == "open" else None)
     with entries_in(tmp_path, now=Clock()) as entries:
-        entries.search(Visitor(), "nothing")
-        _opened.clear()
+        found = []
+        for second, ask in (1, entries.search), (1, entries.recall), (2, entries.recall):
+            for path in (tmp_path / "entries").rglob("*.json"):
+                os.utime(path, (second, second))
+            _opened.clear()
+            ask(Visitor(), "Ada's plan", budget_bytes=1_500)
+            found.append(len([path for path in _opened if path.startswith("entries/support/")]))
         recalled = entries.recall(Visitor(), "Ada's plan", budget_bytes=1_500)
-        read = [path for path in _opened if path.startswith("entries/support/")]
 
     assert MAX_RESULTS == len(recalled.entries) + recalled.left_out
-    assert 5 < len(recalled.entries) <= len(read) < 15
+    assert 0 == found[1]
+    assert 5 < len(recalled.entries) <= found[2] < 15
+
+
+@pytest.mark.directory("only files can be changed by hand")
+def test_what_was_changed_in_a_file_is_recalled(entries: Entries, tmp_path: Path) -> None:
+    """Though the index, which nobody told of it, still holds the earlier text."""
+    entries.save(Visitor(), "plan", "Ada is on Pro.")
+    for path in (tmp_path / "entries").rglob("*.json"):
+        os.utime(path, (1, 1))
+    before = entries.recall(Visitor(), "Ada").text
+    path.write_text(path.read_text().replace("is on Pro.", "is on Max."))
+    after = entries.recall(Visitor(), "Ada").text, entries.search(Visitor(), "Ada").matches[0].found.content
+
+    assert "| Ada is on Pro." == before.splitlines()[-1]
+    assert ("| Ada is on Max.", "Ada is on Max.") == (after[0].splitlines()[-1], after[1])
 
 
 @pytest.mark.slow

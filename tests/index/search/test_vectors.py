@@ -123,7 +123,7 @@ def test_among_many_entries_the_nearest_are_found() -> None:
     """Whatever the first numbers of their vectors have in common with others."""
     near = _many().search("q600 q1201 q1200 q1202", embedder=NumberedEmbedder(), associate=False)
 
-    assert {"k600", "k1200", "k1201", "k1202"} == {hit.key for hit in near[:4]}
+    assert {"k600", "k1200", "k1201", "k1202"} == {hit.source.key for hit in near[:4]}
 
 
 def test_among_many_entries_those_that_a_filter_keeps_are_found() -> None:
@@ -137,7 +137,7 @@ def test_among_many_entries_those_that_a_filter_keeps_are_found() -> None:
 
     found = rows.search(question, keep=keep, limit=50, embedder=NumberedEmbedder(), associate=False)
 
-    assert "k0" == found[0].key
+    assert "k0" == found[0].source.key
     assert len(found) > 10
 
 
