@@ -65,6 +65,7 @@ class Entries:
         self.repository = repository = EntryRepository(
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
         )
+        repository.note_loss = lambda revisions: self.parts.forgetter.note(revisions)
         self.files = EntryFiles(store, repository, index)
         late = lambda: self.parts.begin(), lambda it: self.parts.purger.erase(it)
         self._db = db = EntryDatabase(store, repository, index, rules, now, *late)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -117,16 +117,12 @@ class Users:
         """The records of all users, and all entries."""
         return self._db.repository
 
-    def note(self, revisions: Mapping[str, int]) -> None:
-        """Note records that are to lose text, by path with their revisions, so that the next start finishes that."""
-        self._forgetter.note(revisions)
-
     def release(self, paths: Sequence[str]) -> None:
-        """Remove the earlier content of these records from all that is derived from them, and strike their notes.
-
-        Errors as of ``forget``.
-        """
+        """Remove the earlier content of these records from all that is derived from them; errors as of ``forget``."""
         self._forgetter.release(paths)
+
+    def strike(self, paths: Sequence[str]) -> None:
+        """Delete the notes of these records, of which nothing is left to be removed."""
         self._forgetter.strike(paths)
 
     def epoch_of(self, user: str) -> str:

@@ -25,12 +25,10 @@ from memfiles.records.keys import ENTRIES, WORKSPACE, record_path, uid_of
 from memfiles.records.record import NOBODY, Actor, Change, Record, Stamp, stamp_of
 from memfiles.records.redactions import NONCE_BYTES, piece_of
 from memfiles.secrets.gate import Gated, LabelGate, Policy, Scanner, check_label, judge_change
-from memfiles.storage.record_store import ForgetNotes
 
 if TYPE_CHECKING:
     from memfiles.files.manager import MemoryManager
     from memfiles.storage.events import RecordChanged
-    from memfiles.storage.repository import RecordRepository
     from memfiles.sync.mirror import Mirror
 
 Given = Literal["part", "all", "nothing"]
@@ -107,30 +105,37 @@ class FileGate:
         )
 
 
-def note(manager: MemoryManager, records: RecordRepository[Record] | FilesOfUser, revisions: Mapping[str, int]) -> None:
-    """Note redactions before they are committed, so that the next start finishes them if this process is killed."""
-    if not revisions:
-        return
-    if isinstance(records, FilesOfUser):
-        records.files.opened().note(revisions)
-    elif (notes := _notes(manager)) is not None:
-        notes.note_forgets(revisions)
+def note(manager: MemoryManager, revisions: Mapping[str, int]) -> None:
+    """Note records that are to lose text, so that the next start finishes that; a failure is only logged."""
+    try:
+        manager.place.notes.note_forgets(revisions)
+    except MemfilesError as error:
+        _log.warning("redact the text again if this process is killed meanwhile, as that was not noted: %s", error)
 
 
 def finish(manager: MemoryManager) -> None:
     """Finish the redactions of killed processes, of all files but those of users; a failure is only logged."""
-    store = manager.records
     try:
-        noted = notes.noted_forgets() if (notes := _notes(manager)) is not None else {}
-        for path, revision in noted.items():
-            if (uid := uid_of(path)) is None or (found := store.find(path)) is None:
-                continue
-            record = decode_file(found[0], uid=uid)
-            if has_lost(record, after=revision):
-                store.kept.remove(path, holding=record.redactions)
-                _finish(manager, {path: record.revision}, store.scrub)
+        noted = manager.place.notes.noted_forgets()
     except MemfilesError as error:
-        _log.warning("redacted text may not be removed everywhere yet; the next start tries again: %s", error)
+        _log.warning("redacted text may not be removed everywhere yet: %s", error)
+        return
+    for path, revision in noted.items():
+        try:
+            if uid_of(path) is not None:
+                _finish_one(manager, path, revision)
+        except MemfilesError as error:
+            _log.warning("%s: redacted text may not be removed everywhere; the next start tries again: %s", path, error)
+
+
+def _finish_one(manager: MemoryManager, path: str, revision: int) -> None:
+    store = manager.records
+    if (found := store.find(path)) is None:
+        manager.place.notes.strike_forgets([path])
+    elif has_lost(record := decode_file(found[0], uid=uid_of(path) or ""), after=revision):
+        store.kept.remove(path, holding=record.redactions)
+        _scrub(manager, {path: record.revision}, store.scrub)
+        manager.place.notes.strike_forgets([path])
 
 
 def erase(manager: MemoryManager, lost: Mapping[str, tuple[int, tuple[str, ...]]], records: object) -> int:
@@ -147,25 +152,23 @@ def erase(manager: MemoryManager, lost: Mapping[str, tuple[int, tuple[str, ...]]
     for path, (_, texts) in lost.items():
         pieces = [piece_of(text.encode(), known=(), nonce=os.urandom(NONCE_BYTES)) for text in texts]
         removed += store.kept.remove(path, holding=pieces)
-    scrub = partial(records.files.opened().release, list(lost)) if isinstance(records, FilesOfUser) else store.scrub
-    _finish(manager, {path: revision for path, (revision, _) in lost.items()}, scrub)
+    of_users = records.files.opened() if isinstance(records, FilesOfUser) else None
+    scrub = partial(of_users.release, list(lost)) if of_users is not None else store.scrub
+    _scrub(manager, {path: revision for path, (revision, _) in lost.items()}, scrub)
+    try:
+        (of_users.strike if of_users is not None else manager.place.notes.strike_forgets)(list(lost))
+    except MemfilesError as error:
+        _log.warning("it is redacted, and the next start does so once more: %s", error)
     return removed
 
 
-def _finish(manager: MemoryManager, revisions: Mapping[str, int], scrub: Callable[[], None]) -> None:
+def _scrub(manager: MemoryManager, revisions: Mapping[str, int], scrub: Callable[[], None]) -> None:
     try:
         from memfiles.sync import ledger  # late: few changes take out what was there
 
         ledger.scrub(manager.place, revisions)
     finally:
         scrub()
-    if (notes := _notes(manager)) is not None:
-        notes.strike_forgets(revisions)
-
-
-def _notes(manager: MemoryManager) -> ForgetNotes | None:
-    notes = manager.place.notes
-    return notes if isinstance(notes, ForgetNotes) else None
 
 
 def check_carried(redaction: Redaction, *, mirror: Mirror | None) -> None:

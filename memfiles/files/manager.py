@@ -33,11 +33,12 @@ from memfiles.storage.fork_safety import collector_paused
 from memfiles.storage.home import MemoryHome, directory_of, needs_recovery, real_home
 from memfiles.storage.record_kinds import FILE_KIND
 from memfiles.storage.record_store import RecordStore
-from memfiles.storage.repository import DeclaredFiles, RecordRepository
+from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Durability, Store
 from memfiles.workflow.workflow import MemoryFile, Workflow
 
 if TYPE_CHECKING:
+    from memfiles.storage.watcher import DeclaredFiles
     from memfiles.sync.mirror import Mirror, Stored
     from memfiles.sync.replica import Replica
 
@@ -125,7 +126,7 @@ class MemoryManager:
             self._store = store = self._open()
             self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
             told: dict[str, Any] = {"now": self._now, "subscribers": self.subscribers, "origin": self.origin}
-            self._records = RecordRepository(store, FILE_KIND, **told)
+            self._records = RecordRepository(store, FILE_KIND, note_loss=partial(note, self), **told)
             self.gate.look_at_hand_edits(self)
         self._repair_files()
         with collector_paused():
@@ -191,7 +192,6 @@ class MemoryManager:
             before = {path: _found(record) for path, record in records.items()}
             judge = partial(self.gate.judged, stamp=stamp, lost=lost)
             decisions = file_changes.append_all(before, wanted, stamp, judge=judge)
-            note(self, self._live, {path: before[path].revision for path in lost})
             last = {decision.record.uid: decision.record for decision in decisions if decision.record}
             return decisions, list(last.values())  # the last record of a file holds its earlier changes too
 
@@ -267,7 +267,7 @@ class MemoryManager:
     ) -> Redaction:
         """Remove ``text`` from a file's content, its history, the journals and quarantined copies.
 
-        1. repair a broken record; 2. note it for who finishes it after a kill; 3. commit; 4. see ``erase``. Errors:
+        1. repair a broken record; 2. commit, noted for who finishes it after a kill; 3. see ``erase``. Errors:
         ``LockTimeout``: another process, whose journal may hold it, did not answer. ``MirrorRefused``: see there.
         """
         check_text(text)
@@ -279,7 +279,6 @@ class MemoryManager:
             return redaction, [changed] if changed is not None else []
 
         records.notice(path, at_once=True)
-        note(self, records, {path: records.current(path).revision})
         done = records.change([path], decide)
         removed = erase(self, {record_path(done.receipt.uid): (done.receipt.revision, (text,))}, records)
         check_carried(done, mirror=self._mirror)
@@ -332,6 +331,8 @@ class MemoryManager:
     @property
     def watched(self) -> DeclaredFiles:
         """The live files, to be watched for changes by others."""
+        from memfiles.storage.watcher import DeclaredFiles  # late: a command watches nothing
+
         return DeclaredFiles(self._live, self.place.directory)
 
     @property
@@ -384,7 +385,6 @@ class MemoryManager:
             lost.clear()
             record = _found(found[path])
             decision = self.gate.judged(record, decide(record, stamp), stamp=stamp, lost=lost, given=given)
-            note(self, records, {path: record.revision} if lost else {})
             return decision.receipt, [decision.record] if decision.record is not None else []
 
         receipt = records.change([path], run)

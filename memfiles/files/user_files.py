@@ -49,11 +49,11 @@ class UserRecords(Protocol):
     def epoch_of(self, user: str) -> str:
         """The epoch of a user now."""
 
-    def note(self, revisions: Mapping[str, int]) -> None:
-        """Note records that are to lose text, so that the next start finishes that if this process is killed."""
-
     def release(self, paths: Sequence[str]) -> None:
         """Remove the earlier content of these records from all that is derived from them."""
+
+    def strike(self, paths: Sequence[str]) -> None:
+        """Delete the notes of these records, of which nothing is left to be removed."""
 
 
 class UserFiles(Struct, frozen=True):

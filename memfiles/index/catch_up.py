@@ -13,41 +13,23 @@ from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Any
 
+from msgspec.structs import replace
+
 from memfiles.errors import LockTimeout
 from memfiles.index.change_log import HEADER_BYTES, ChangeLog, Line
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
-from memfiles.index.record_source import Folders, Look, Source, StoreSource, folder_of
+from memfiles.index.record_source import ComparedFolders, Folders, Look, Source, StoreSource, folder_of
 from memfiles.index.rows import stored
 from memfiles.index.text import fts
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 
-_COMPARED_MAX = 4096  # folders that are remembered
 _READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ?"
 _SETTLED_NS = 100_000_000  # longer than a clock tick of any kernel
 _BATCH = 256  # records compared in one transaction: no other process waits longer than for these
 _COMPACT_ATTEMPTS = 50
 _COMPACT_PAUSE_SECONDS = 0.05
-
-
-class ComparedFolders:
-    """The folders whose files were compared with their rows since the start of this process."""
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
-        self.are_all = False
-
-    def missing(self, folders: Iterable[str]) -> list[str]:
-        """Those of these folders that were not compared."""
-        return [] if self.are_all else [folder for folder in folders if folder not in self._names]
-
-    def add(self, folders: Folders = None) -> None:
-        """These folders were compared, or all; of very many some are forgotten, as comparing again costs little."""
-        if folders is None or len(self._names) > _COMPARED_MAX:
-            self._names.clear()
-        self.are_all |= folders is None
-        self._names.update(folders or ())
 
 
 class Trust(Enum):
@@ -200,13 +182,16 @@ class Maintenance:
     def verify(self, folders: Folders, look: Look) -> list[str]:
         """Compare every file with its row, in these folders or all, and read those that differ.
 
-        ``look`` is one at these folders. Returns temp files of dead writers. Suspect folders are compared in any case.
+        ``look`` is one at these folders. Returns temp files of dead writers. Suspect folders are compared in any case:
+        a look may have been at rows that were lost since.
         """
         if not self.is_fresh():
             self.apply()
         suspect = self._suspect if self.trust is Trust.UNVERIFIED else ()
-        if folders is None or suspect is None:
-            self._verify(None, look if folders is None else None)
+        if suspect is None:
+            self._verify(None)
+        elif folders is None:
+            self._verify(None, replace(look, folders=look.folders - set(suspect)))
         else:
             if suspect:
                 self._verify(suspect)

@@ -162,8 +162,23 @@ class Index:
         return found
 
     def _verified(self, folders: list[str], *, is_all: bool = False, pause: Pause = no_pause) -> list[str]:
-        look = self._records.look(self.ask, folders, timed=is_all, pause=pause)
-        return self._maintain(partial(self._maintenance.verify, None if is_all else folders, look)) or []
+        with suppress(IndexUnusable):
+            look = self._records.look(self._peek, folders, timed=is_all, pause=pause)
+            return self._maintain(partial(self._maintenance.verify, None if is_all else folders, look)) or []
+        return []
+
+    def _peek(self, work: _Work[T]) -> T:
+        """The answer of the rows in the database, which may be behind the records. Raises ``IndexUnusable``."""
+        with self._turn:
+            if self._is_stuck:
+                raise IndexUnusable("the index could not be used a moment ago")
+            with self._breaker():
+                return self._retried(partial(_within, self._rows, work))
+
+    @contextmanager
+    def _rows(self) -> Iterator[sqlite3.Connection]:
+        with failures():
+            yield self._database.connection()
 
     def ask(self, work: _Work[T]) -> T:
         """Answer ``work`` from the tables, which nobody changes meanwhile; it may be called a second time."""

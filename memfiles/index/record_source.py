@@ -48,29 +48,30 @@ Folders = Collection[str] | None
 _FOLDER_AT = len(ENTRIES) + 1
 _ALL = "SELECT path, inode, file_size, mtime_ns FROM entry"
 _SOME = """
-    SELECT id, path, inode, file_size, mtime_ns FROM entry
-    WHERE id > ? AND part IN (SELECT id FROM part WHERE scope IN (SELECT value FROM json_each(?)))
-    ORDER BY id LIMIT 4096
+    SELECT path, inode, file_size, mtime_ns FROM entry
+    WHERE id > ? AND id <= ? AND +part IN (SELECT id FROM part WHERE scope IN (SELECT value FROM json_each(?)))
 """
 _OF_FOLDERS = """
     SELECT path, inode, file_size, mtime_ns FROM part CROSS JOIN entry ON entry.part = part.id
     WHERE scope IN (SELECT value FROM json_each(?))
 """
 _SUMS = "SELECT folder, count, hashes FROM held WHERE folder IN (SELECT value FROM json_each(?))"
-LARGE = 2048  # files: a look at so many takes 10 ms
+LARGE = 2048  # files, or rows: a look at so many takes 10 ms
+_COMPARED_MAX = 4096  # folders that are remembered
 _AT_ONCE = 256  # records of a store that are read with one question
 _FOLDERS_MAX = 64  # processes of one machine that keep an index of one store
 _STORE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 Ask = Callable[[Callable[[sqlite3.Connection], list[Any]]], list[Any]]
-"""Answers a question to the tables, alone or in a transaction that goes on."""
+"""Answers a question from the tables."""
 
 
 class Look(Struct, frozen=True):
     """The records in some folders whose files and rows differ, with the times of all folders just before the look.
 
-    Nobody waits for a look, as it holds no lock: a record that changes meanwhile differs, or is found as any change.
+    Nobody waits for a look, as it holds no lock. A change that is made meanwhile may be missed by it, and is found as
+    every change is: by the log, by an event, or by the time of its folder.
     """
 
     at_ns: int  # the moment before the times
@@ -78,6 +79,25 @@ class Look(Struct, frozen=True):
     folders: frozenset[str] = frozenset()
     differing: Sequence[str] = ()
     left_over: Sequence[str] = ()  # temp files of dead writers
+
+
+class ComparedFolders:
+    """The folders whose files were compared with their rows since the start of this process."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self.are_all = False
+
+    def missing(self, folders: Iterable[str]) -> list[str]:
+        """Those of these folders that were not compared."""
+        return [] if self.are_all else [folder for folder in folders if folder not in self._names]
+
+    def add(self, folders: Folders = None) -> None:
+        """These folders were compared, or all; of very many some are forgotten, as comparing again costs little."""
+        if folders is None or len(self._names) > _COMPARED_MAX:
+            self._names.clear()
+        self.are_all |= folders is None
+        self._names.update(folders or ())
 
 
 class RecordSource(Struct, frozen=True):
@@ -170,14 +190,14 @@ class RecordSource(Struct, frozen=True):
         but: Collection[str] = (),
         pause: Pause = no_pause,
     ) -> Iterator[str]:
-        """The records whose files and rows differ in these folders, or in all (None), ``but`` some.
+        """The records whose files and rows differ, in these folders or in all (None), without those in ``but``.
 
         Temp files of dead writers are added to ``left_over``. A folder whose files add up to what its rows do needs no
         second look.
         """
         wanted = set(ask(self.folders) if folders is None else folders).difference(but)
         found = {each: folder_sum(self.directory, each, pause) for each in wanted}
-        noted = ask(lambda connection: connection.execute(_SUMS, (as_json(wanted),)).fetchall()) if wanted else []
+        noted = ask(partial(_rows, _SUMS, (as_json(wanted),))) if wanted else []
         sums = dict.fromkeys(wanted, FolderSum()) | {name: FolderSum(*noted_sum) for name, *noted_sum in noted}
         doubted = sorted(each for each in wanted if found[each] != sums[each])
         known = _signatures(ask, doubted, pause, is_large=sum(sums[each].number for each in doubted) > LARGE)
@@ -195,21 +215,21 @@ def large_folders(connection: sqlite3.Connection, folders: Collection[str]) -> s
     return {name for (name,) in connection.execute(statement, (as_json(folders),))}
 
 
-def _some_rows(after: int, folders: str, connection: sqlite3.Connection) -> list[Any]:
-    return connection.execute(_SOME, (after, folders)).fetchall()
-
-
 def _signatures(ask: Ask, folders: Sequence[str], pause: Pause, *, is_large: bool) -> dict[str, StoredSignature]:
-    """The signatures in the rows of these folders; of many rows 4,096 are read at once, so that nobody waits long."""
-    names, known, last = as_json(folders), {}, 0
-    if folders and not is_large:
-        rows = ask(lambda connection: connection.execute(_OF_FOLDERS, (names,)).fetchall())
-        known = {path: tuple(signature) for path, *signature in rows}
-    while is_large and (rows := ask(partial(_some_rows, last, names))):
-        known.update((path, tuple(signature)) for _, path, *signature in rows)
-        last = rows[-1][0]
-        pause()
-    return known
+    """The signatures in the rows of these folders; some thousand rows are read at once, so that nobody waits long."""
+    names, rows = as_json(folders), list[Any]()
+    if is_large:
+        ((last,),) = ask(lambda connection: connection.execute("SELECT coalesce(max(id), 0) FROM entry").fetchall())
+        for start in range(0, last, LARGE):
+            rows += ask(partial(_rows, _SOME, (start, start + LARGE, names)))
+            pause()
+    elif folders:
+        rows = ask(partial(_rows, _OF_FOLDERS, (names,)))
+    return {path: tuple(signature) for path, *signature in rows}
+
+
+def _rows(statement: str, values: tuple[Any, ...], connection: sqlite3.Connection) -> list[Any]:
+    return connection.execute(statement, values).fetchall()
 
 
 class StoreSource:
@@ -308,7 +328,7 @@ class StoreSource:
         if folders is not None and self._point is not None:
             return
         told = self._store.changes()
-        rows = ask(lambda connection: connection.execute(_ALL).fetchall())
+        rows = ask(partial(_rows, _ALL, ()))
         known: dict[str, StoredSignature] = {path: tuple(signature) for path, *signature in rows}
         for path, found in told.records.items():
             if entry_place(path) is not None and known.pop(path, None) != stored(found):

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
-from memfiles.errors import InvalidArgument
-from memfiles.records.keys import TEMP_PREFIX
+from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, real_directory, storage_failure
 from memfiles.storage.postgres import SCHEMES, home_at
-from memfiles.storage.record_store import Changes, KeptCopies, Records, RecordStore, StoreSurvey
+from memfiles.storage.record_store import Changes, ForgetNotes, KeptCopies, Records, RecordStore, StoreSurvey
 
 if TYPE_CHECKING:
     import sqlite3
@@ -76,8 +75,8 @@ class KeptConflicts(KeptCopies, Protocol):
         """Delete one copy."""
 
 
-class StateNotes(Protocol):
-    """Small notes about a memory, derived like an index: losing one costs requests."""
+class StateNotes(ForgetNotes, Protocol):
+    """Small notes about a memory, derived like an index: losing one costs requests; and those of ``ForgetNotes``."""
 
     def get(self, name: str) -> Note | None:
         """A note."""
@@ -358,22 +357,31 @@ class NoteFiles(Struct, frozen=True):
 
     def note_forgets(self, revisions: Mapping[str, int]) -> None:
         """See ``ForgetNotes``."""
-        noted = self.noted_forgets()
-        for path, revision in revisions.items():
-            if path not in noted:
-                self.put(f"{_REDACTIONS}/{path}", b"%d" % revision)
+        with storage_failure("what is to be redacted cannot be noted"):
+            root = Descriptor.of_directory(self.directory)
+            atomic.make_folder(root, _REDACTIONS)
+            for path, revision in revisions.items():
+                with suppress(FileExistsError):
+                    atomic.create(root, f"{_REDACTIONS}/{path}", b"%d" % revision)
+            atomic.sync_folder(root, _REDACTIONS)
 
     def noted_forgets(self) -> dict[str, int]:
         """See ``ForgetNotes``; one that cannot be read counts from the beginning."""
-        try:
-            paths = atomic.names(Descriptor.of_directory(self.directory), _REDACTIONS)
-        except FileNotFoundError:
-            return {}
-        found = {path: self.get(f"{_REDACTIONS}/{path}") for path in paths if not path.startswith(TEMP_PREFIX)}
-        bodies = {path: note.body if note is not None else b"" for path, note in found.items()}
-        return {path: int(body) if body.isdigit() else 0 for path, body in bodies.items()}
+        with storage_failure("the notes of redactions cannot be read"):
+            try:
+                paths = atomic.names(Descriptor.of_directory(self.directory), _REDACTIONS)
+            except FileNotFoundError:
+                return {}
+        return {path: self._noted_revision(path) for path in paths}
+
+    def _noted_revision(self, path: str) -> int:
+        with suppress(OSError, MemfilesError):
+            found = self.get(f"{_REDACTIONS}/{path}")
+            return int(found.body) if found is not None and found.body.isdigit() else 0
+        return 0
 
     def strike_forgets(self, paths: Collection[str]) -> None:
         """See ``ForgetNotes``."""
-        for path in paths:
-            self.delete(f"{_REDACTIONS}/{path}")
+        with storage_failure("a note of what was redacted cannot be removed"):
+            for path in paths:
+                self.delete(f"{_REDACTIONS}/{path}")

@@ -244,9 +244,8 @@ class RemoteStore(Protocol):
         """The point of now, from which ``changes`` tells what comes."""
 
 
-@runtime_checkable
 class ForgetNotes(Protocol):
-    """What a store notes of forgets and redactions in progress, which other machines finish if a process is killed."""
+    """Notes of forgets and redactions in progress, which another process finishes if the one at work is killed."""
 
     def note_forgets(self, revisions: Mapping[str, int]) -> None:
         """Note records that are to lose text, by path, with their revisions; one that is noted stays as it is."""
@@ -259,9 +258,8 @@ class ForgetNotes(Protocol):
 
 
 def forget_notes(store: RecordStore) -> ForgetNotes | None:
-    """The notes of a store that others finish a forget of, if it has any."""
-    notes = store.home.notes if isinstance(store, RemoteStore) else None
-    return notes if isinstance(notes, ForgetNotes) else None
+    """The notes of forgets in a store that several machines use, None for a directory: its index has them."""
+    return store.home.notes if isinstance(store, RemoteStore) else None
 
 
 class StoreSurvey(Struct, frozen=True):

@@ -13,18 +13,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from memfiles.errors import FileNotDeclared, InvalidArgument, RecordCorrupt
+from memfiles.errors import FileNotDeclared, RecordCorrupt
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import Entry
-from memfiles.records.keys import RECORD_SUFFIX, record_path, uid_of
+from memfiles.records.keys import RECORD_SUFFIX
 from memfiles.records.marks import Mark
+from memfiles.records.record import Record
 from memfiles.storage.atomic import Signature
-from memfiles.storage.entry_folders import Pause
 from memfiles.storage.events import Origin, RecordChanged, Subscribers
 from memfiles.storage.fork_safety import MANY, collector_paused, renew_in_child
 from memfiles.storage.record_kinds import Observed, RecordKind, broken, judged, news_of
@@ -71,14 +70,19 @@ class RecordRepository(Generic[R]):
         subscribers: Subscribers,
         origin: str | None = None,
         listener: ChangeListener[R] | None = None,
+        note_loss: Callable[[Mapping[str, int]], None] | None = None,
     ) -> None:
-        """``origin`` is the id of this directory, if it is mirrored. Declared records must be passed to ``declare``."""
+        """Declared records must be passed to ``declare``. ``origin`` is the id of this directory, if it is mirrored.
+
+        ``note_loss`` is called before records are committed here that lost text, with their revisions before by path.
+        """
         self.store = store
         self._kind = kind
         self._now = now
         self._subscribers = subscribers
         self.origin = origin
         self._listener = listener
+        self.note_loss = note_loss
         self._seen: dict[str, Observed[R] | None] = {}
         self._seen_bytes = 0  # of the undeclared ones
         self._written: dict[str, Signature | None] = {}  # by this process, and too many to be remembered as seen
@@ -312,15 +316,20 @@ class RecordRepository(Generic[R]):
 class _Commit(Generic[R]):
     """One change of a repository: what is written for which observed record, and what follows from it.
 
-    1. announce the change to the listener; 2. give it the new records; 3. remember them, and note what subscribers are
-    to be told. The store calls these steps before and after it commits, while nobody else changes the records.
+    1. note what is to lose text, and announce the change to the listener; 2. give it the new records; 3. remember them,
+    and note what subscribers are to be told. The store calls these steps before and after it commits, while nobody else
+    changes the records.
     """
 
-    __slots__ = ("_kind", "_listener", "_origin", "_paths", "_replaced", "_repository", "_token", "_written", "events")
+    __slots__ = (
+        *("_kind", "_listener", "_losing", "_origin", "_paths", "_replaced", "_repository", "_token", "_written"),
+        "events",
+    )
 
     def __init__(self, repository: RecordRepository[R]) -> None:
         self._repository = repository
         self._kind, self._listener = repository._kind, repository._listener
+        self._losing: dict[str, int] = {}
         self.events: list[RecordChanged] = []
 
     def change_set(
@@ -332,6 +341,7 @@ class _Commit(Generic[R]):
         kind, stamped, self._origin = self._kind, self._repository._stamped, origin
         self._written: dict[str, R] = {}
         self._replaced: list[tuple[Observed[R], R]] = []
+        self._losing = {}
         versions, aside = [], {}
         for record in records:
             path = kind.path(record)
@@ -340,6 +350,9 @@ class _Commit(Generic[R]):
             versions.append(kind.version(final, replaces=seen.signature))
             if seen.problem is not None and seen.signature is not None:
                 aside[path] = seen.problem
+            known, new = _text_of(seen.record), _text_of(record)
+            if known is not None and new is not None and new.redactions != known.redactions:
+                self._losing[path] = known.revision
         return ChangeSet(versions, aside=aside, erases=any(map(kind.is_erasure, records)))
 
     def repair(self, path: str, seen: Observed[R]) -> ChangeSet:
@@ -354,6 +367,8 @@ class _Commit(Generic[R]):
     def before(self, paths: Sequence[str]) -> None:
         """See ``CommitHook``."""
         self._paths = paths
+        if self._losing and self._origin == "local" and (note_loss := self._repository.note_loss) is not None:
+            note_loss(self._losing)
         if self._listener is not None:
             self._token = self._listener.intend(paths)
 
@@ -383,32 +398,9 @@ class _Commit(Generic[R]):
         return [*news_of(self._kind, before), *own] if before.news is not None else own
 
 
-class DeclaredFiles:
-    """The files of the declared records of a repository, for the watcher; see ``storage.watcher.Watched``."""
-
-    is_deep = False
-    what = "record"
-
-    def __init__(self, repository: RecordRepository[Any], directory: Path | None) -> None:
-        self._repository, self._directory = repository, directory
-
-    def folder(self) -> Path:
-        """See ``Watched``; ``InvalidArgument`` while it is gone."""
-        if self._directory is None or not self._directory.is_dir():
-            raise InvalidArgument(f"there is no memory directory {self._directory} to watch")
-        return self._directory
-
-    def record_at(self, path: str) -> str | None:
-        """See ``Watched``."""
-        return uid_of(path)
-
-    def look(self, record: str) -> bool:
-        """See ``Watched``."""
-        return self._repository.notice(record_path(record))
-
-    def suspects(self, pause: Pause) -> Iterable[str]:
-        """See ``Watched``: all of them."""
-        return [path.removesuffix(RECORD_SUFFIX) for path in self._repository.paths()]
+def _text_of(record: object) -> Record | None:
+    """The memory file, or the text of an entry; None of a mark."""
+    return record.text if isinstance(record, Entry) else record if isinstance(record, Record) else None
 
 
 def _bytes_of(seen: Observed[R] | None) -> int:

@@ -20,15 +20,18 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from memfiles.errors import MemfilesError
+from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records import late_logger as _log
-from memfiles.records.keys import ENTRIES
+from memfiles.records.keys import ENTRIES, RECORD_SUFFIX, record_path, uid_of
 from memfiles.storage.entry_folders import Pause
 from memfiles.storage.folder_events import SWEEP_SECONDS, FolderEvents
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.record_store import RecordStore, RemoteStore
+
+if TYPE_CHECKING:
+    from memfiles.storage.repository import RecordRepository
 
 _CALM_SECONDS = 0.05
 _LONGEST_CALM_SECONDS = 0.5  # while somebody writes without pause
@@ -60,6 +63,34 @@ class Watched(Protocol):
 
         Whatever takes long calls ``pause`` now and then, and lets through what it raises.
         """
+
+
+class DeclaredFiles:
+    """The files of the declared records of a repository; see ``Watched``."""
+
+    is_deep = False
+    what = "record"
+
+    def __init__(self, repository: RecordRepository[Any], directory: Path | None) -> None:
+        self._repository, self._directory = repository, directory
+
+    def folder(self) -> Path:
+        """See ``Watched``; ``InvalidArgument`` while it is gone."""
+        if self._directory is None or not self._directory.is_dir():
+            raise InvalidArgument(f"there is no memory directory {self._directory} to watch")
+        return self._directory
+
+    def record_at(self, path: str) -> str | None:
+        """See ``Watched``."""
+        return uid_of(path)
+
+    def look(self, record: str) -> bool:
+        """See ``Watched``."""
+        return self._repository.notice(record_path(record))
+
+    def suspects(self, pause: Pause) -> Iterable[str]:
+        """See ``Watched``: all of them."""
+        return [path.removesuffix(RECORD_SUFFIX) for path in self._repository.paths()]
 
 
 class _Ended(Exception):

@@ -53,6 +53,15 @@ def _sparse(path: Path) -> None:
         file.truncate(TOO_LARGE)
 
 
+REDACTIONS = ".state/redactions"
+
+
+def _noted(memory: Path) -> Path:
+    """Where a redaction of the file is noted."""
+    (memory / REDACTIONS).mkdir()
+    return memory / REDACTIONS / "notes.json"
+
+
 def _folder(path: Path) -> None:
     path.mkdir()
     (path / "inside").write_text("kept")
@@ -288,6 +297,12 @@ TRAPS: dict[str, Callable[[Path, Path], object]] = {
     "a link as the notes of a start": lambda memory, outside: (memory / ".state" / "unchanged.json").symlink_to(
         outside / "private"
     ),
+    "a FIFO as the note of a redaction": lambda memory, _: os.mkfifo(_noted(memory)),
+    "a link as the note of a redaction": lambda memory, outside: _noted(memory).symlink_to(outside / "private"),
+    "a folder as the note of a redaction": lambda memory, _: _folder(_noted(memory)),
+    "noise as the note of a redaction": lambda memory, _: _noted(memory).write_bytes(b"[" * DEPTH),
+    "a file as the notes of redactions": lambda memory, _: (memory / REDACTIONS).write_bytes(b"8"),
+    "a link as the notes of redactions": lambda memory, outside: (memory / REDACTIONS).symlink_to(outside),
     "noise as the notes of a start": lambda memory, _: (memory / ".state" / "unchanged.json").write_bytes(b"[" * DEPTH),
 }
 

@@ -19,7 +19,7 @@ from memfiles.index.record_source import StoreSource
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.home import home_of
 from memfiles.storage.postgres import store_at
-from memfiles.storage.record_store import ForgetNotes, RecordStore
+from memfiles.storage.record_store import RecordStore
 from memfiles.storage.store import Store
 from tests.support import ROOT
 from tests.support.postgres import PostgresServer, postgres_server
@@ -267,7 +267,7 @@ def test_a_redaction_of_a_killed_process_is_finished_by_another_one(
         content = memory.manager.read(file, user=user)
 
     assert (9, [], "xylophone [redacted]\nstays\n") == (killed.returncode, home.kept.listing(), content)
-    assert isinstance(home.notes, ForgetNotes) and {} == home.notes.noted_forgets()
+    assert {} == home.notes.noted_forgets()
     if is_url:
         server: PostgresServer = request.getfixturevalue("server")
         assert [] == server.pages_holding(b"quagmire")
@@ -286,7 +286,7 @@ def test_a_redaction_that_is_done_leaves_no_note(file: str, where: str, tmp_path
         noted = memory.entries._db.index.ask(noted_forgets)
     notes = home_of(where).notes
 
-    assert isinstance(notes, ForgetNotes) and ({}, {}) == (noted, notes.noted_forgets())
+    assert ({}, {}) == (noted, notes.noted_forgets())
 
 
 def test_a_search_sees_what_another_process_committed(opening: Opening, where: str) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,28 @@ def test_nobody_waits_while_very_many_rows_and_files_are_compared(large: Memory)
     assert len(answered) > 2 * number // 128
     assert {number + 1} == set(answered)
     assert (f"{first}\nedited in place" in texts, "key-000001" in left, number) == (True, False, len(left))
+
+
+def test_an_index_that_is_lost_during_a_look_is_compared_again(large: Memory) -> None:
+    """Nobody asks before the end of the look, which compared the files with rows that are gone."""
+    again = Memory(large.directory)
+    again.keys()
+    edited, pauses = saved("key-000002", "content number 2"), count()
+    changed = resaved(edited, "edited before it is lost", at=LATER)  # so that each file is compared with its row
+    with open(again.directory / changed.path, "r+b") as file:
+        file.write(encode_entry(changed))
+        file.truncate()
+
+    def pause() -> None:
+        if next(pauses) == 25:
+            (again.directory / ".state" / "index.sqlite").unlink()
+
+    again.index.verify(pause=pause)
+    keys, number = again.keys(), len(list((again.directory / edited.path).parent.glob("*.json")))
+    again.close()
+
+    assert next(pauses) > 26
+    assert number == len(keys)
 
 
 def test_the_first_use_of_a_few_files_compares_them_even_if_they_are_watched(memory: Memory) -> None:
