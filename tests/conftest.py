@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NoReturn
@@ -25,6 +26,13 @@ settings.register_profile(
 settings.load_profile("house")
 
 SERVERS = {"moto_url", "serving", "talk"}  # the fixtures that start one
+DRIVING_FRAMEWORKS = (  # to import agent frameworks takes seconds
+    "adapters/shapes/test_memory_tool.py",
+    "adapters/test_*.py",
+    "surfaces/test_surfaces.py",
+    "tools/dialects/test_schemas.py",
+)
+_TESTS = Path(__file__).parent
 
 
 def unavailable(reason: str) -> NoReturn:
@@ -43,9 +51,21 @@ def _require_root() -> None:
         unavailable("needs root")
 
 
+def _drives_frameworks(path: Path) -> bool:
+    return path.is_relative_to(_TESTS) and any(
+        fnmatchcase(str(path.relative_to(_TESTS)), it) for it in DRIVING_FRAMEWORKS
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what drives agent frameworks if slow tests are left out: each worker would."""
+    is_left_out = "not slow" in config.getoption("markexpr") and _drives_frameworks(collection_path)
+    return True if is_left_out else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow each test that kills, cuts the power, starts a server or installs packages.
+    """Mark as slow each test that kills, cuts the power, starts a server, drives a framework or installs packages.
 
     Those of the directory itself have nothing to say about another store.
     """
@@ -53,7 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if STORE in os.environ and (of_directory := item.get_closest_marker("directory")):
             item.add_marker(pytest.mark.skip(f"of a directory alone: {of_directory.args[0]}"))
         is_marked = any(item.get_closest_marker(name) for name in ("frameworks", "kill", "node", "power", "servers"))
-        if is_marked or not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+        is_slow = is_marked or _drives_frameworks(item.path)
+        if is_slow or not SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
 
 

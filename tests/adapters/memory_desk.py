@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anthropic.lib.tools import ToolError
-
 import memfiles
-from memfiles.adapters.anthropic_memory import MemoryTool
 from memfiles.tools.session import Session
 
 FILES = """\
@@ -30,6 +27,8 @@ Opening = Callable[[str], memfiles.Memory]
 
 def said_by(tool: Any, command: str, **arguments: Any) -> str:
     """The result as the model gets it, an error marked."""
+    from anthropic.lib.tools import ToolError  # late: it takes a second
+
     try:
         return str(tool.call({"command": command, **arguments}))
     except ToolError as error:
@@ -37,5 +36,7 @@ def said_by(tool: Any, command: str, **arguments: Any) -> str:
 
 
 def calls(session: Session, *commands: dict[str, Any]) -> list[str]:
+    from memfiles.adapters.anthropic_memory import MemoryTool  # late, as above
+
     tool = MemoryTool(session)
     return [said_by(tool, **command) for command in commands]

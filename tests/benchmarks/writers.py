@@ -216,7 +216,7 @@ WRITERS: dict[str, Writer] = {
     "diskcache": Writer(_diskcache, "no: synchronous=NORMAL, so a power cut loses the last changes", "diskcache"),
     "diskcache with synchronous=FULL": Writer(partial(_diskcache, sqlite_synchronous=2), FLUSHED, "diskcache"),
     "Anthropic's local memory tool": Writer(
-        _anthropic, "its text yes, its rename no: the directory is not flushed", "anthropic.tools"
+        _anthropic, "its text yes, its rename no: the directory is not flushed", "anthropic"
     ),
 }
 

@@ -20,7 +20,7 @@ from memfiles.cli.demo.support_desk import LOG, ticket, workflow_text
 from tests.cli.command_line import files_under, run
 from tests.support.workflows import write_workflow
 
-pytestmark = pytest.mark.usefixtures("installed")
+pytestmark = [pytest.mark.usefixtures("installed"), pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

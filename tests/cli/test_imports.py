@@ -15,6 +15,8 @@ import pytest
 from memfiles.index.queries import PagePlace
 from memfiles.index.search.weights import Weights
 
+pytestmark = pytest.mark.slow
+
 WORKFLOW = """
 memory:
   files: [{uid: notes-1, name: notes, content: "# Notes\\n"}]

@@ -13,6 +13,8 @@ from tests.cli.command_line import run
 from tests.support.saved import files_holding
 from tests.support.workflows import write_workflow
 
+pytestmark = pytest.mark.slow
+
 WORKFLOW = "memory: {{durability: os, entries: {{}}{mirror}}}\nagents: {{desk: {{level: INTERNAL}}}}\n"
 SECRET = "a zebrafish in Riga"
 Desk = Callable[..., Any]

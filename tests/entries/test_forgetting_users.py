@@ -20,6 +20,8 @@ from tests.support.saved import Clock, Visitor, entries_in, files_holding
 from tests.support.stores import put_by_hand
 from tests.support.workflows import opened
 
+pytestmark = pytest.mark.slow
+
 WORKFLOW = """\
 memory:
   durability: os

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import memfiles
 from memfiles.entries.budgets import Budget
 from memfiles.entries.callers import Caller
 from memfiles.entries.drafts import DAY_SECONDS, EntryRules, Retention
@@ -394,29 +397,43 @@ def let_it_be_over(*, seconds: float = 2.1) -> None:
     time.sleep(seconds)
 
 
-@pytest.mark.parametrize("how", ["deleted", "expired"])
-@pytest.mark.parametrize("by", ["close", "open", "save", "consolidation", "purge"])
-def test_whoever_comes_next_erases_it(tmp_path: Path, how: str, by: str) -> None:
+@pytest.mark.slow
+def test_whoever_comes_next_erases_it(tmp_path: Path) -> None:
     """The next open, close, save or consolidation, without anybody asking for it, and a purge."""
-    memory = opened(tmp_path, WORKFLOW)
-    session = memory.session("support")
-    hide(memory.entries, session, how)
+    ways = [(by, how) for by in ("close", "open", "save", "consolidation", "purge") for how in ("deleted", "expired")]
+    memories = [_with_a_hidden_entry(tmp_path / f"{by} {how}", by, how) for by, how in ways]
+    let_it_be_over()
+    before = [files_holding(tmp_path / f"{by} {how}/.memory", *NEEDLES) for by, how in ways]
+    for (by, how), memory in zip(ways, memories, strict=True):
+        with _next(by, memory, tmp_path / f"{by} {how}"):
+            left = files_holding(tmp_path / f"{by} {how}/.memory", *NEEDLES)
+
+            assert [] == left, (by, how)
+    assert [] == [way for way, held in zip(ways, before, strict=True) if not held]
+
+
+def _with_a_hidden_entry(folder: Path, by: str, how: str) -> memfiles.Memory:
+    memory = opened(folder, WORKFLOW)
+    hide(memory.entries, memory.session("support"), how)
     if by == "open":
         memory.close()
-    let_it_be_over()
-    before = files_holding(tmp_path / ".memory", *NEEDLES)
+    return memory
+
+
+@contextmanager
+def _next(by: str, memory: memfiles.Memory, folder: Path) -> Iterator[None]:
+    """Do to a memory what comes next, and close it after what the caller does."""
     match by:
         case "open":
-            memory = opened(tmp_path, WORKFLOW)
+            memory = opened(folder, WORKFLOW)
         case "save":
-            memory.entries.save(session, "next", "is saved")
+            memory.entries.save(memory.session("support"), "next", "is saved")
         case "consolidation":
+            session = memory.session("support")
             memory.entries.apply(session, memory.entries.plan(session))
         case "purge":
             memory.purge()
         case _:
             memory.close()
-
-    assert before
-    assert [] == files_holding(tmp_path / ".memory", *NEEDLES)
+    yield
     memory.close()

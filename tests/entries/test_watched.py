@@ -24,7 +24,7 @@ from tests.support.another_process import another_process
 from tests.support.records import rewrite, wait_until
 from tests.support.saved import Visitor, saved
 
-pytestmark = pytest.mark.directory("it changes files by hand, and counts what reads them")
+pytestmark = [pytest.mark.directory("it changes files by hand, and counts what reads them"), pytest.mark.slow]
 SOMEBODY = Visitor()
 OLD = (0, 0)
 

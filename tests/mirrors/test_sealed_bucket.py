@@ -20,6 +20,8 @@ from mirrors.sealed.envelope import is_sealed
 from tests.mirrors.repeating import RepeatingMirror
 from tests.mirrors.servers import BUCKET
 
+pytestmark = pytest.mark.slow
+
 NEW, OLD = secrets.token_hex(32), secrets.token_hex(32)
 KEYS, BY_OLD = MirrorKeys.parse(f"{NEW},{OLD}", source="the test"), MirrorKeys.parse(OLD, source="the test")
 BODIES = {f"entries/desk/{number}.json": b"body %d" % number for number in range(20)} | {"notes.json": b"notes"}

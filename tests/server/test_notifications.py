@@ -31,6 +31,8 @@ from tests.server.mcp_clients import (
 )
 from tests.support.workflows import write_workflow
 
+pytestmark = pytest.mark.slow
+
 ENTRY = "memory://entries/customers%2FAda%20L"
 KEY = "customers/Ada L"
 

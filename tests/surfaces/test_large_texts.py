@@ -14,6 +14,8 @@ from memfiles.secrets.gate import gate
 from tests.cli.command_line import run
 from tests.server.mcp_clients import Offer, client_of, in_loop, offered
 
+pytestmark = pytest.mark.slow
+
 HUGE = "the password of nobody, and no token; " * 500_000  # 19 MB
 REFUSED = {"size_exceeded", "invalid_argument"}
 Call = Callable[[Offer], str | None]

@@ -9,6 +9,8 @@ import pytest
 
 from tests.surfaces.worlds import BOUNDARIES, VERBS, Actor, Author, Boundary, difference, script, shrunk
 
+pytestmark = pytest.mark.slow
+
 COUNT = int(os.environ.get("MEMFILES_WORLDS", "112"))
 PORTIONS = 8
 

@@ -27,6 +27,8 @@ from tests.support import ROOT
 from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server
 from tests.support.workflows import write_workflow
 
+pytestmark = pytest.mark.slow
+
 TEXT = """
 name: desk
 memory:

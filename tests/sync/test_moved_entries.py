@@ -16,6 +16,8 @@ from tests.support.saved import Visitor, entries_in
 from tests.sync.entry_machine import EntryMachine, bodies_of, objects_holding
 from tests.sync.mirrors_for_tests import AbsentMirror
 
+pytestmark = pytest.mark.slow
+
 AGENT = Visitor("support", run="monday")
 SECRET = "the needle in it"
 

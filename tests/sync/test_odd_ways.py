@@ -17,6 +17,8 @@ from mirrors.memory import MemoryMirror
 from tests.sync.conftest import Opener, content_in, in_mirror, on_disk
 from tests.sync.mirrors_for_tests import AbsentMirror
 
+pytestmark = pytest.mark.slow
+
 MUCH_TIME = 60.0  # seconds
 
 

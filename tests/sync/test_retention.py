@@ -21,6 +21,8 @@ from tests.sync.conftest import in_a_bucket_too
 from tests.sync.entry_machine import EntryMachine, objects_holding
 from tests.sync.mirrors_for_tests import AbsentMirror
 
+pytestmark = pytest.mark.slow
+
 AGENT = Visitor("support")
 KEY, TEXT = "animals/striped", "a zebrafish swims"
 RETAINED = {"expired": 10 * DAY_SECONDS, "deleted": 90 * DAY_SECONDS}

@@ -23,6 +23,8 @@ from mirrors.sealed.envelope import is_sealed
 from tests.support.workflows import opened, write_workflow
 from tests.sync.mirrors_for_tests import CountingMirror
 
+pytestmark = pytest.mark.slow
+
 NEW, OLD = secrets.token_hex(32), secrets.token_hex(32)
 NEEDLE = "Bob-is-on-Pro"
 KEYS = MirrorKeys.parse(NEW, source="the test")

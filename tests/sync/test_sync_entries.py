@@ -26,6 +26,8 @@ from tests.sync.entry_machine import EntryMachine, bodies_of, objects_holding, r
 from tests.sync.mirrors_for_tests import AbsentMirror, CountingMirror
 from tests.sync.sync_machines import write_shared_workflow
 
+pytestmark = pytest.mark.slow
+
 Machines = Callable[..., EntryMachine]
 SECRET = "the needle in it"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from memfiles.records.marks import Mark
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from tests.entries.machines import EntryMachine, EntryWorld
 from tests.support.records import many_times
+
+pytestmark = pytest.mark.slow
 
 chances = st.integers(0, 2**32).map(random.Random)
 policies = st.sampled_from(["local", "remote"])

@@ -18,6 +18,8 @@ from memfiles.sync.merge.text_merge import lines_of
 from tests.support.records import many_times, redact
 from tests.sync.merge.machines import Machine, World
 
+pytestmark = pytest.mark.slow
+
 TITLE = "# Notes\n"
 chances = st.integers(0, 2**32).map(random.Random)
 policies = st.sampled_from(["local", "remote"])

@@ -13,6 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -24,6 +25,8 @@ from memfiles.records.record import Record, encode
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from tests.support.records import redact
 from tests.sync.merge.machines import Machine, World
+
+pytestmark = pytest.mark.slow
 
 Step = tuple[int, str, int]  # the machine, what it does, and to which of the words so far (the latest is 0)
 VERBS = ("append", "hand", "edit", "split", "again", "redact", "undo", "sync", "sync")

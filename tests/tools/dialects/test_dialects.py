@@ -10,14 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anthropic.types import ToolParam
 from botocore.session import Session as Botocore
 from botocore.validate import ParamValidator
-from google.genai import types as gemini_types
 from jsonschema import Draft202012Validator
-from mcp import types as mcp_types
-from openai.types.chat import ChatCompletionToolParam
-from openai.types.responses import FunctionToolParam
 from pydantic import TypeAdapter, ValidationError
 
 from memfiles.errors import InvalidArgument
@@ -33,13 +28,6 @@ FILE_TOOLS = file_tools(readable=["customer-notes", "playbook"], writable=["cust
 FILES: dict[str, Any] = {"readable": ["customer-notes", "playbook"], "writable": ["customer-notes"]}
 ALLOWED = [offered(names, **FILES, forgets=True) for names in TOOL_NAMES]
 TOOLS = [*FILE_TOOLS, *(it for tools in ALLOWED for it in tools if it not in FILE_TOOLS)]
-VENDOR_TYPES: dict[str, TypeAdapter[Any]] = {
-    "anthropic": TypeAdapter(ToolParam),
-    "gemini": TypeAdapter(gemini_types.FunctionDeclaration),
-    "mcp": TypeAdapter(mcp_types.Tool),
-    "openai": TypeAdapter(FunctionToolParam),
-    "openai-chat": TypeAdapter(ChatCompletionToolParam),
-}
 KNOWN_EVERYWHERE = {"type", "description", "properties", "required", "additionalProperties", "enum", "items"}
 BOUNDS = {"minimum", "maximum"}
 KNOWN = {  # the keywords that each vendor documents for a tool's arguments, as far as we use them
@@ -81,11 +69,37 @@ def schema_of(tool: dict[str, Any]) -> dict[str, Any]:
     return unwrapped
 
 
+@cache
+def vendor_type(dialect: str) -> TypeAdapter[Any]:
+    """The vendor's own type of a tool; to import its library takes seconds."""
+    match dialect:
+        case "anthropic":
+            from anthropic.types import ToolParam
+
+            return TypeAdapter(ToolParam)
+        case "gemini":
+            from google.genai import types as gemini_types
+
+            return TypeAdapter(gemini_types.FunctionDeclaration)
+        case "mcp":
+            from mcp import types as mcp_types
+
+            return TypeAdapter(mcp_types.Tool)
+        case "openai":
+            from openai.types.responses import FunctionToolParam
+
+            return TypeAdapter(FunctionToolParam)
+        case _:
+            from openai.types.chat import ChatCompletionToolParam
+
+            return TypeAdapter(ChatCompletionToolParam)
+
+
 def known_to_the_vendor(dialect: str, shape: dict[str, Any]) -> Any:
     """The tool as it comes out of the vendor's own types, or why they refuse it."""
     if dialect == "bedrock":
         return ParamValidator().validate(shape, tool_of_converse()).generate_report() or shape
-    adapter = VENDOR_TYPES[dialect]
+    adapter = vendor_type(dialect)
     return json.loads(adapter.dump_json(adapter.validate_python(shape), by_alias=dialect == "mcp", exclude_unset=True))
 
 
@@ -96,6 +110,7 @@ def schemas_in(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from schemas_in(inner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dialect", "strict", "examples"), VARIANTS)
 def test_the_vendors_types_accept_it(dialect: str, strict: bool | None, examples: bool) -> None:
     """The types that the vendor ships take every variant, and know every key that is sent."""
@@ -104,6 +119,7 @@ def test_the_vendors_types_accept_it(dialect: str, strict: bool | None, examples
     assert shapes == [known_to_the_vendor(dialect, shape) for shape in shapes]
 
 
+@pytest.mark.slow
 def test_the_vendors_types_refuse_what_is_wrong() -> None:
     """Which makes it worth something that they accept the rest."""
     spoiled = {dialect: render(TOOLS, dialect)[0] for dialect in DIALECTS}
@@ -154,8 +170,11 @@ def test_strict_openai_requires_every_property(dialect: str) -> None:
     assert [list(schema["properties"]) for schema in schemas] == [schema["required"] for schema in schemas]
 
 
+@pytest.mark.slow
 def test_a_whole_request_to_gemini_takes_them() -> None:
     """As they are, as the function declarations of one tool."""
+    from google.genai import types as gemini_types  # late, as above
+
     shapes: Any = render(TOOLS, "gemini")
     config = gemini_types.GenerateContentConfig(tools=[gemini_types.Tool(function_declarations=shapes)])
 
