@@ -112,6 +112,7 @@ def test_a_wrong_key_overwrites_nothing(tmp_path: Path, there: Path, monkeypatch
     assert {} == run("sync", "status", "--json", *two).data["refused"]
 
 
+@pytest.mark.slow
 def test_a_key_that_is_missing_or_weak_is_an_error_that_helps(
     tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +178,7 @@ def test_signing_a_bucket_survives_kills(
     tmp_path: Path, s3: str, settings: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed twice while it signs and twice while it replaces the key: nothing is lost, nothing stays unsigned."""
-    count = 120
+    count = 60
     url = f"s3://{BUCKET}/kills-{uuid.uuid4().hex[:8]}?endpoint={s3}&region=us-east-1"
     bucket = open_mirror(url)
     assert 0 == run("sync", "push", *machine(tmp_path / "one", url, "", files=count)).code
