@@ -34,7 +34,7 @@ sweeps: $(INSTALLED) tools  ## Kills, power cuts and faults at every system call
 	  tests/model/test_shared.py
 	MEMFILES_EVERY_CALL=1 $(BIN)/pytest tests/storage/test_postgres_store.py
 	MEMFILES_WORLDS=5000 $(BIN)/pytest tests/surfaces/test_noninterference.py
-	MEMFILES_ROUNDS=1000 $(BIN)/pytest tests/storage/test_store.py
+	MEMFILES_ROUNDS=1000 MEMFILES_KILLS=600 $(BIN)/pytest tests/storage/test_store.py tests/storage/test_record_store.py
 
 # Tests that look at the files of a memory directory say so, and are skipped.
 stores: $(INSTALLED)  ## The tests of everything that works on any store, on PostgreSQL; takes some ten minutes.

@@ -131,12 +131,12 @@ def on_a_terminal(project: Path, *arguments: str, is_slow: bool = False, **envir
 
 
 def _slow_down(running: subprocess.Popen[bytes]) -> None:
-    """Let a process run a tenth of the time."""
+    """Let a process run a fifth of the time."""
     while running.poll() is None:
         running.send_signal(signal.SIGSTOP)
-        time.sleep(0.09)
+        time.sleep(0.08)
         running.send_signal(signal.SIGCONT)
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("arguments", [["read", "nothing"], ["nonsense"], ["status", "-w", "none.yaml"]])
@@ -181,12 +181,12 @@ def test_nothing_that_nobody_sees_reaches_a_terminal(project: Path) -> None:
     assert piped == f"# Notes\n{hidden}".encode()
 
 
-MANY = 6000
+MANY = 3000
 
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory in which every look at all entries takes a second."""
+    """A directory in which every look at all entries takes half a second."""
     folder = tmp_path_factory.mktemp("crowded")
     limits = f"entries: {{max_entries: {3 * MANY}}}"
     with opened(folder, WORKFLOW.replace("memory:\n", f"memory:\n  durability: os\n  {limits}\n", 1)) as memory:

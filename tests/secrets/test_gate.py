@@ -201,14 +201,14 @@ HOSTILE_HEADS = ["", "password=", "token=", "sk-", "https://a:", "eyJ"]
 
 @pytest.mark.slow
 def test_a_hostile_text_costs_no_more_than_a_long_one() -> None:
-    """Each long text made to trap a pattern takes milliseconds; one that took the square would be ended after 5 s."""
+    """Each long text made to trap a pattern takes milliseconds; one that took the square would be ended after 2 s."""
     program = """
         import ast, signal, sys
         from memfiles.secrets.gate import find_secrets
 
         for unit, head in ast.literal_eval(sys.stdin.read()):
-            signal.setitimer(signal.ITIMER_VIRTUAL, 5)  # of this process's own time, however busy the machine is
-            find_secrets(head + unit * (65536 // len(unit)))
+            signal.setitimer(signal.ITIMER_VIRTUAL, 2)  # of this process's own time, however busy the machine is
+            find_secrets(head + unit * (32768 // len(unit)))
             find_secrets((head + unit * 60 + "aB1!x ") * (16384 // (60 * len(unit))))
     """
     traps = [(unit, head) for unit in HOSTILE_UNITS for head in HOSTILE_HEADS]

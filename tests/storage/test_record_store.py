@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from memfiles.records.declared_metadata import decode_file
 from mirrors.testing.stores import StorePlace, questions
 from mirrors.testing.stores.place import body_of
 from tests.support.saved import files_holding
+
+KILLS = int(os.environ.get("MEMFILES_KILLS", "60"))
 
 
 def place(directory: Path, *, rounds: int = 3) -> StorePlace:
@@ -32,7 +35,7 @@ def test_the_directory_store_keeps_its_promises(question: Callable[[StorePlace],
 def test_a_kill_at_any_step_leaves_records_together(tmp_path: Path) -> None:
     """The same question, with a kill in each of many rounds."""
     (question,) = [each for each in questions() if each.__name__ == "records_change_together_or_not_at_all_in_a_kill"]
-    question(place(tmp_path / "memory", rounds=150))
+    question(place(tmp_path / "memory", rounds=KILLS))
 
 
 def test_the_exam_keeps_records_that_memfiles_reads() -> None:
