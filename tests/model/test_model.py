@@ -21,13 +21,14 @@ from tests.model.shrink import shrink
 from tests.model.world import quiet, run
 
 IS_SWEEP = "MEMFILES_SCRIPTS" in os.environ
-SCRIPTS = int(os.environ.get("MEMFILES_SCRIPTS", "30"))
+SCRIPTS = int(os.environ.get("MEMFILES_SCRIPTS", "20"))
 KILLED_SCRIPTS = int(os.environ.get("MEMFILES_KILLED_SCRIPTS", "6"))
 WORKERS = (os.cpu_count() or 1) if IS_SWEEP else 1
 HEADS = ["", pytest.param("# processes=True\n", marks=pytest.mark.slow)]
 
 
-@pytest.mark.parametrize("faults", [0.0, pytest.param(0.4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("faults", [0.0, 0.4])
 @pytest.mark.parametrize("mode", list(MODES))
 def test_no_script_breaks_a_promise(mode: str, faults: float) -> None:
     """With a mirror that answers, and with one that is busy, loses calls and answers, or gives an earlier list."""
