@@ -56,6 +56,7 @@ def test_growth_is_measured(tmp_path: Path) -> None:
     assert set(measured) - {"F"} == {figure.what for figure in figures}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, writer in WRITERS.items() if writer.is_installed])
 def test_a_writer_keeps_its_lines(name: str, tmp_path: Path) -> None:
     """Every writer has on the disk each line that it appended."""

@@ -113,6 +113,7 @@ def test_looking_at_the_audit_writes_nothing(busy: Path) -> None:
     assert before == files_under(busy)
 
 
+@pytest.mark.slow
 def test_the_status_is_shown_again_when_it_changes(busy: Path) -> None:
     """``--watch`` shows the overview, and again after a change by another process."""
     command = [sys.executable, "-m", "memfiles", "--json", "status", "--watch"]

@@ -239,6 +239,7 @@ def test_a_check_that_raises_is_a_failure(memory: Path, broken_mirrors: None) ->
     assert (1, True) == (debugged.code, "Traceback" in debugged.err)
 
 
+@pytest.mark.slow
 def test_a_corrupt_copy_in_the_mirror(mirror: Path) -> None:
     """A copy that is no record is a warning by name, and doing what it says mends it."""
     (mirror / "notes-1.json").write_text("[]")

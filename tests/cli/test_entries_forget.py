@@ -179,6 +179,7 @@ def test_a_mirror_that_is_away(project: Path, mirror: Path) -> None:
     assert [] == holding(project / ".memory", SECRET)
 
 
+@pytest.mark.slow
 def test_a_purge_counts_and_then_erases(project: Path) -> None:
     """What a dry run counts is what the purge reports, also if opening the memory erased it already."""
     write_workflow(project, WORKFLOW.replace("  entries:", "  retention: {deleted: 1s}\n  entries:"))

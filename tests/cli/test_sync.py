@@ -137,6 +137,7 @@ def test_a_push_of_many_records(there: Path, here: Path) -> None:
     assert not moved.exists()
 
 
+@pytest.mark.slow
 def test_push_to_a_mirror_that_is_away(there: Path) -> None:
     """What is still pending when the time is over is named with the reason; the code is 7, and JSON has it too."""
     run("restore")
@@ -209,6 +210,7 @@ def test_a_conflict_ends_with_4(here: Path, there: Path, other: list[str]) -> No
     assert "1 losing copy in conflicts/" in run("status").out
 
 
+@pytest.mark.slow
 def test_a_conflict_is_settled(here: Path, there: Path, other: list[str]) -> None:
     """It is listed, its text printed and taken; then it is gone, and the other machine has the text as well."""
     in_conflict(there, other)
@@ -380,6 +382,7 @@ def holding(*folders: Path, texts: tuple[str, ...]) -> list[str]:
     return [path for path, body in found.items() if any(text.encode() in body for text in texts)]
 
 
+@pytest.mark.slow
 def test_texts_redacted_offline_on_two_machines(tmp_path: Path, here: Path, there: Path, other: list[str]) -> None:
     """Each machine held what the other one redacted; afterwards no file of either, and none there, holds it."""
     until_quiet([], other)
@@ -399,6 +402,7 @@ def test_texts_redacted_offline_on_two_machines(tmp_path: Path, here: Path, ther
     assert [] == holding(*folders, texts=("alice", "secret"))
 
 
+@pytest.mark.slow
 def test_two_lines_redacted_offline_leave_the_line_between_them(there: Path, other: list[str]) -> None:
     """One machine redacts the first of three lines, the other the third; the untouched one is there once."""
     run("append", "notes", "one\ntwo\nthree\n")
@@ -544,6 +548,7 @@ def test_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aws_env
     assert "# Notes\none" == run("read", "notes").out
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_later_version_is_told_until_it_is_gone(there: Path, other: list[str]) -> None:
     """A pull names it, and so do a push, a status and doctor of later processes; with the earlier copy, nobody does."""
     run("append", "notes", "one")

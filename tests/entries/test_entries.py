@@ -105,6 +105,7 @@ def test_what_cannot_be_a_key_is_refused(entries: Entries, key: str) -> None:
     assert () == entries.list(Visitor()).memories
 
 
+@pytest.mark.slow
 def test_hidden_entries_change_nothing(tmp_path: Path, clock: Clock) -> None:
     """With 1,000 hidden matches and one visible, everything is as in a store without the hidden ones."""
     shown = []

@@ -141,6 +141,7 @@ def test_an_explanation_does_not_tell_whether_it_was_erased(tmp_path: Path) -> N
         assert 0 == over[1].count
 
 
+@pytest.mark.slow
 def test_a_sweep_erases_a_portion_at_a_time(tmp_path: Path) -> None:
     """At most 200 entries a call; each save takes the next ones, and a purge all that are left."""
     clock, visitor = Clock(), Visitor()
@@ -368,6 +369,7 @@ def test_a_kill_in_the_middle_is_made_good(
         assert [] == files_holding(tmp_path, *NEEDLES)
 
 
+@pytest.mark.slow
 def test_nobody_hears_of_it(tmp_path: Path) -> None:
     """No session is told that something was erased: nobody saw it any more."""
     with opened(tmp_path, WORKFLOW) as memory:

@@ -148,6 +148,7 @@ def test_an_order_that_is_none_is_refused(entries: Entries) -> None:
         entries.list(VISITOR, order="size")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["key", "updated"])
 def test_a_list_is_stable_while_others_save(tmp_path: Path, order: Any) -> None:
     """What does not change meanwhile is listed exactly once; of what changes, nothing is listed twice."""

@@ -144,6 +144,7 @@ class RemoteRecords:
         return viewed
 
 
+@pytest.mark.slow
 def test_many_entries_are_read_together(tmp_path: Path) -> None:
     """Also the second thousand: an export over a network asked for each of them."""
     with entries_in(tmp_path) as entries:

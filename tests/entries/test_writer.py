@@ -265,6 +265,7 @@ def _move_each(entries: Entries, key: str) -> None:
     entries.update(Visitor(), f"{key} moved", category="workspace")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hide", [_delete_each, _move_each])
 def test_what_is_hidden_is_not_kept_without_end(tmp_path: Path, hide: Callable[[Entries, str], None]) -> None:
     """As many as there may be live ones, and some; the oldest go first, and nothing was over a budget."""

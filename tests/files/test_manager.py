@@ -332,6 +332,7 @@ with MemoryManager(sys.argv[1], durability="os") as manager:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.directory("a stat is of a file")
 def test_a_read_notices_another_process_with_one_stat(manager: MemoryManager) -> None:
     """As long as nothing changed, that is all a read asks of the system."""

@@ -134,6 +134,7 @@ with MemoryManager(sys.argv[1]) as manager:
 """
 
 
+@pytest.mark.slow
 def test_another_process_cleans_its_journal_too(manager: MemoryManager, tmp_path: Path) -> None:
     """A redaction returns when every living process has answered; they go on working."""
     with another_process(OTHER, place_of(tmp_path), TEXT) as other:

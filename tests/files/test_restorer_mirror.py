@@ -272,6 +272,7 @@ def test_a_mirror_that_is_down_is_one_line_in_the_log(tmp_path: Path, caplog: py
     assert "no answer for 20 of 20 files" in line and line.endswith("nobody at home")
 
 
+@pytest.mark.slow
 def test_a_mirror_that_hangs_does_not_hold_up_the_start(tmp_path: Path) -> None:
     """After the time for all files they are seeded, as with a mirror that is down."""
 

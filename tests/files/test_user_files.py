@@ -198,6 +198,7 @@ def test_a_redaction_leaves_nothing_of_the_text(tmp_path: Path) -> None:
     assert [[], [], []] == [files_holding(tmp_path / place, SECRET) for place in ("one", "two", "mirror")]
 
 
+@pytest.mark.slow
 def test_first_changes_on_two_machines_are_one_file(tmp_path: Path) -> None:
     """Both texts are kept, with the declared content once, also by a user who was forgotten and came back."""
     workflow = mirrored(tmp_path / "mirror")
@@ -232,6 +233,7 @@ def test_a_new_machine_gets_the_files_of_all_users(tmp_path: Path) -> None:
         assert f"# Diary\n- {SECRET}\n" == memory.manager.read("diary", user="ada")
 
 
+@pytest.mark.slow
 def test_nothing_of_a_forgotten_user_is_left(tmp_path: Path) -> None:
     """Here, in the mirror, and on a machine that was offline and wrote meanwhile; others keep theirs."""
     workflow = mirrored(tmp_path / "mirror")

@@ -87,6 +87,7 @@ def test_totals_are_right_after_everything(memory: Memory, asked_between: bool) 
     assert [expected for _, expected in steps] == found
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.sampled_from(["save", "catch up", "load", "count"]), st.integers(0, 5)),
@@ -483,6 +484,7 @@ def test_a_process_killed_between_record_and_index_is_seen_by_another(memory: Me
     assert ["first", "mine", "second"] == memory.keys()
 
 
+@pytest.mark.slow
 def test_a_process_killed_alone_is_seen_by_the_next(memory: Memory) -> None:
     """The next to open the index finds what it announced."""
     with another_process(KILLED, memory.directory, "asked") as other:

@@ -192,6 +192,7 @@ def test_the_recent_ones_are_those_of_a_plain_list(
     assert [entry.path for entry in expected] == _paths(found)
 
 
+@pytest.mark.slow
 @_against_a_model
 @given(entries=_entries(), category=st.sampled_from([None, "general"]), limit=st.integers(1, 30))
 def test_the_least_worthy_come_first(memory: Memory, entries: list[Entry], category: str | None, limit: int) -> None:
@@ -314,6 +315,7 @@ QUESTIONS: dict[str, Callable[[sqlite3.Connection, list[int]], object]] = {
 }
 
 
+@pytest.mark.slow
 def test_no_answer_costs_more_with_more_entries(tmp_path: Path) -> None:
     """Each comes from the beginning of an index: the steps that SQLite takes are counted."""
     steps: dict[int, dict[str, int]] = {}

@@ -70,6 +70,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
         yield Asker(served)
 
 
+@pytest.mark.slow
 def test_the_link_works_once(asker: Asker) -> None:
     """Afterwards only the cookie lets anybody in; with it, the link leads to the page."""
     assert 401 == asker.ask("GET", asker.link, {})[0]
@@ -201,6 +202,7 @@ def test_every_answer_is_locked_down(asker: Asker) -> None:
         )
 
 
+@pytest.mark.slow
 def test_read_only_refuses_every_action(tmp_path: Path) -> None:
     """Whatever form is sent, although every page is shown."""
     from memfiles.inspector.server import PAGES

@@ -84,6 +84,7 @@ def bytes_of(fields: Fields) -> bytes:
     return json.dumps(fields).encode()
 
 
+@pytest.mark.slow
 @many_times
 @given(records())
 def test_what_is_encoded_can_be_decoded(record: Record) -> None:
@@ -92,6 +93,7 @@ def test_what_is_encoded_can_be_decoded(record: Record) -> None:
     assert record == decode(encode(record), uid=record.uid)
 
 
+@pytest.mark.slow
 @many_times
 @given(records())
 def test_encoding_is_canonical(record: Record) -> None:
@@ -100,6 +102,7 @@ def test_encoding_is_canonical(record: Record) -> None:
     assert encode(record) == encode(decode(encode(record), uid=record.uid))
 
 
+@pytest.mark.slow
 @many_times
 @given(records(), st.lists(texts, max_size=4))
 def test_a_record_that_grew_has_the_bytes_of_one_written_at_once(record: Record, tails: list[str]) -> None:
@@ -151,6 +154,7 @@ def test_text_stands_in_the_record_as_it_is() -> None:
     assert "Grüße 👋".encode() in encode(seeded("Grüße 👋"))
 
 
+@pytest.mark.slow
 @many_times
 @given(records())
 def test_every_record_fits_the_schema(record: Record) -> None:

@@ -236,6 +236,7 @@ with memfiles.open(workflow_in(Path(sys.argv[1])), watch=False) as memory:
 """
 
 
+@pytest.mark.slow
 def test_a_user_who_is_not_active_costs_no_memory(tmp_path: Path) -> None:
     """A session lasts as long as its request, or as its client listens; only the last one may still be in hand."""
     ran = subprocess.run(

@@ -449,6 +449,7 @@ def written(directory: Path) -> list[str]:
     return ops(directory) if (directory / "audit").exists() else []
 
 
+@pytest.mark.slow
 def test_a_line_waits_for_a_second_at_most(tmp_path: Path, log: AuditLog) -> None:
     """Then it is written, with all that came meanwhile, by one write."""
     for op in ("save", "update"):
@@ -495,6 +496,7 @@ def test_many_lines_are_few_writes(tmp_path: Path, log: AuditLog, monkeypatch: p
     assert 2000 == len(ops(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "del log", "os.kill(os.getpid(), 9)"], ids=["exit", "dropped", "killed"])
 def test_what_an_end_leaves_of_the_lines_that_wait(tmp_path: Path, end: str) -> None:
     """All of them, but for a kill: it takes those of the last second, and no refusal."""

@@ -114,6 +114,7 @@ os.kill(os.getpid(), 9)
 """
 
 
+@pytest.mark.slow
 def test_a_clock_before_1970_fails_nothing(tmp_path: Path) -> None:
     """Changes are journaled, recovered and found, also by a process whose clock is right."""
     (tmp_path / "mirror").mkdir()

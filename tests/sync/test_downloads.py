@@ -132,6 +132,7 @@ def test_a_mirror_that_says_nothing_is_not_waited_for() -> None:
     assert {f"0 of {len(MANY)} answers came in time"} == reasons(answers)
 
 
+@pytest.mark.slow
 def test_what_came_in_time_counts() -> None:
     """A slow mirror is a mirror for as many files as it gets done."""
 

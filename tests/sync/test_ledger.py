@@ -274,6 +274,7 @@ def test_the_last_error_is_seen_until_all_goes_well(tmp_path: Path, book: Ledger
     assert ("a.json: no answer", None) == (before, peek(tmp_path, mirror=MIRROR).last_error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_what_was_forgotten_is_nowhere_in_the_file(tmp_path: Path, book: Ledger, is_ours: bool) -> None:
     """Not even where a row lay before it was moved: forgotten here, or elsewhere and heard of through the mirror."""

@@ -179,6 +179,7 @@ def packed_at_each_kill() -> Iterator[tuple[int, Counting, dict[str, Stored]]]:
             return
 
 
+@pytest.mark.slow
 def test_killed_anywhere_the_pack_is_whole_or_seen_to_be_broken() -> None:
     """Nothing wrong is read from it, and the next write leaves nothing behind."""
     kills = 0

@@ -65,6 +65,7 @@ def test_the_start_pulls_if_that_is_declared(open_machine: Opener) -> None:
     assert "# notes\n" == three.manager.read("notes")
 
 
+@pytest.mark.slow
 def test_an_interval_pulls_again_and_again(open_machine: Opener) -> None:
     """With an interval, changes made elsewhere arrive without a restart."""
     one, two = open_machine("one"), open_machine("two", pull="1s")

@@ -35,6 +35,7 @@ def test_a_change_reaches_the_mirror_by_itself(open_machine: Opener, mirror: Mem
     assert wait_for(lambda: on_disk(memory) == in_mirror(mirror))
 
 
+@pytest.mark.slow
 def test_quick_changes_go_as_few(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A thousand quick appends to one file cost at most twenty puts, and the mirror ends equal to the disk."""
     counting = CountingMirror(mirror)
@@ -90,6 +91,7 @@ def test_an_outage_ends_by_itself(open_machine: Opener, mirror: MemoryMirror) ->
     assert (0, None) == (memory.sync.status().pending, memory.sync.status().last_error)
 
 
+@pytest.mark.slow
 def test_an_outage_is_not_answered_with_a_storm(open_machine: Opener, mirror: MemoryMirror) -> None:
     """A mirror that does not answer is asked a few times a second, not once for every record that waits."""
     absent = AbsentMirror(mirror)
@@ -298,6 +300,7 @@ def test_a_hand_edit_reaches_the_mirror(open_machine: Opener, mirror: MemoryMirr
     assert on_disk(memory) == in_mirror(mirror)
 
 
+@pytest.mark.slow
 def test_a_hanging_mirror_keeps_nobody_waiting(open_machine: Opener) -> None:
     """While every call hangs, writes and reads go on, a flush ends in time, and so does closing."""
     hanging = HangingMirror(seconds=120)
@@ -393,6 +396,7 @@ def test_closing_pushes_what_is_left(open_machine: Opener, mirror: MemoryMirror)
     assert on_disk(memory) == in_mirror(mirror)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("happens", [False, True])
 def test_a_lost_answer_neither_loses_nor_doubles(open_machine: Opener, mirror: MemoryMirror, happens: bool) -> None:
     """Whether a put without an answer happened or not, and whoever came in between, each line is there once."""

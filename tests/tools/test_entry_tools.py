@@ -456,6 +456,7 @@ def test_a_run_goes_on_at_the_levels_of_its_open_sessions(memory: memfiles.Memor
     assert [None, None] == [memory.entries.get(late, key) for key in ("plan", "high")]
 
 
+@pytest.mark.slow
 def test_a_run_does_not_wait_for_sessions_of_other_runs_and_agents(memory: memfiles.Memory, session: Session) -> None:
     """Nor for a session that was let go of without closing it."""
     save(session, category="conversation")

@@ -109,6 +109,7 @@ def test_write(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_metaschema() -> None:
     """Every schema is a valid one, for the library and for the tool that pre-commit users run."""
     for make in SCHEMAS.values():

@@ -284,6 +284,7 @@ ANY_JSON = st.recursive(
 ARGUMENT_NAMES = st.sampled_from(["file", "path", "content", "old_string", "new_str", "offset", "limit", "x"])
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
 @given(
     name=st.sampled_from(["read_memory", "append_memory", "edit_memory"]) | ANY_JSON,

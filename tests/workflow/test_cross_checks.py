@@ -24,6 +24,7 @@ def places(document: dict[str, Any]) -> list[Where]:
     return [problem.where for problem in cross_problems(document)]
 
 
+@pytest.mark.slow
 @given(memory=ANYTHING, agents=ANYTHING)
 def test_wrong_kinds_are_passed_over(memory: Any, agents: Any) -> None:
     """Data of any kind gives problems at places that are in it, and no exception."""

@@ -101,6 +101,7 @@ ANYTHING: Any = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(memory=ANYTHING, agents=ANYTHING, rest=ANYTHING)
 def test_any_shape(memory: Any, agents: Any, rest: Any) -> None:
     """Any values in any place give a workflow or a ``WorkflowError``, and nothing else."""
@@ -246,6 +247,7 @@ def test_models_are_values() -> None:
         file.content = "y"  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_ten_thousand_files() -> None:
     """Ten thousand files with as many references load in well under three seconds."""
     file = "    - uid: notes-{0}\n      name: notes-{0}\n      description: What we know.\n      max_size_bytes: 16384\n      level: INTERNAL\n      content: |\n        # Notes\n"  # noqa: E501

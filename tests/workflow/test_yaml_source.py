@@ -130,6 +130,7 @@ def test_reads(text: str, expected: Any, fast: bool) -> None:
     assert expected == value(text, fast=fast)
 
 
+@pytest.mark.slow
 @both
 @given(
     document=st.recursive(
@@ -220,6 +221,7 @@ def test_depth_allowed() -> None:
     assert "x" in str(value("[" * DEPTH_MAX + "x" + "]" * DEPTH_MAX))
 
 
+@pytest.mark.slow
 def test_nodes() -> None:
     """A document of too many values is refused at the first one too many."""
 

@@ -214,6 +214,7 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, a
 JSON = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_an_object_comes_back_as_it_was(value: dict[str, Any]) -> None:
     """Whatever JSON can hold."""

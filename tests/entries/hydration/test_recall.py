@@ -146,6 +146,7 @@ def test_a_large_answer_is_shown_by_what_answers(entries: Entries) -> None:
     assert found.size_bytes < 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_budget_is_never_passed(tmp_path: Path, seed: int) -> None:
     """Whatever the entries and the question are, for every session; and the same state gives the same bytes."""

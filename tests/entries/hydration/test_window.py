@@ -172,6 +172,7 @@ def test_what_is_left_is_the_largest_block_that_fits() -> None:
     assert (first[0].block_bytes + 1 + second[0].block_bytes, second[0].block_bytes) == (before, window.left_bytes)
 
 
+@pytest.mark.slow
 @many_times
 @given(STORES, BUDGETS)
 def test_the_block_is_what_trying_each_in_turn_gives(store: Store, budget: int) -> None:
@@ -207,6 +208,7 @@ def test_every_entry_is_explained_as_it_was_decided(store: Store, budget: int) -
             assert why.reason == (each.state if each.state != "live" else "expired")
 
 
+@pytest.mark.slow
 @many_times
 @given(STORES, BUDGETS)
 def test_leaving_out_what_is_larger_than_what_is_left_changes_nothing(store: Store, budget: int) -> None:

@@ -463,6 +463,7 @@ def test_values_come_one_by_one(items: list[Any], chunk: int, indent: int | None
         exports._CHUNK = before
 
 
+@pytest.mark.slow
 def test_a_large_export_is_read_one_conversation_at_a_time(tmp_path: Path) -> None:
     """40 MiB of conversations take a second or two, and only the memories in them are kept."""
     talk = {"message": {"content": {"content_type": "text", "parts": ["x" * 4000]}, "recipient": "all"}}

@@ -83,6 +83,7 @@ documents = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(documents)
 def test_markdown_comes_back(document: Document) -> None:
     """Whatever an entry holds, its file is read as the same entry, and nothing is reported."""
@@ -90,6 +91,7 @@ def test_markdown_comes_back(document: Document) -> None:
     assert Parsed((document,)) == formats.parse_markdown(formats.render_markdown(document), where="x.md")
 
 
+@pytest.mark.slow
 @given(documents)
 def test_a_line_comes_back(document: Document) -> None:
     """Whatever an entry holds, its line is one line and read as the same entry."""
@@ -134,6 +136,7 @@ def test_a_text_that_looks_like_a_number_no_reader_takes_comes_back(text: str) -
     assert Parsed((document,)) == formats.parse_markdown(formats.render_markdown(document), where="x.md")
 
 
+@pytest.mark.slow
 @given(documents)
 def test_other_programs_read_the_frontmatter(document: Document) -> None:
     """A YAML parser that knows nothing of us reads the same key from it."""

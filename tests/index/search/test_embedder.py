@@ -184,6 +184,7 @@ def test_nobody_waits_for_the_embedder_but_the_search(tmp_path: Path) -> None:
         assert [True] == found
 
 
+@pytest.mark.slow
 def test_a_busy_machine_gives_a_model_more_time() -> None:
     """As many times the seconds as threads want each processor; else a slow model is left alone."""
     going_on = threading.Event()

@@ -135,6 +135,7 @@ def test_no_text_of_a_query_raises(query: list[str]) -> None:
     assert len(desk.search(" ".join(query))) <= 10
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     key=st.text(min_size=1, max_size=40),
@@ -168,6 +169,7 @@ def test_a_large_entry_is_found_by_its_end() -> None:
     assert ["large"] == rows.keys("giraffe")
 
 
+@pytest.mark.slow
 def test_the_best_match_is_first_even_if_it_is_the_oldest_of_ten_thousand() -> None:
     """Age is no reason against an entry."""
     rows = Rows()
@@ -323,6 +325,7 @@ def test_a_preamble_hides_no_question(preamble: str, question: str, key: str, is
     assert key in rows.keys(" ".join(reversed(asked) if is_after else asked), limit=50)
 
 
+@pytest.mark.slow
 def test_of_a_very_long_question_the_rarest_words_count() -> None:
     """By what the asking session sees: what it may not see makes no word more common."""
     rows = [Row(f"k{place}", MANY[place // 2]) for place in range(1200)]
@@ -347,6 +350,7 @@ def test_a_megabyte_of_a_question_is_answered(desk: Rows, unit: str) -> None:
     assert [True, True] == ["school" in keys for keys in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_what_a_search_remembers_changes_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was saved and removed since: as a search that counts every word anew."""

@@ -9,6 +9,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy
+import pytest
 
 from memfiles.index.search import vectors
 from memfiles.index.search.scope import RARE
@@ -126,6 +127,7 @@ def test_among_many_entries_the_nearest_are_found() -> None:
     assert {"k600", "k1200", "k1201", "k1202"} == {hit.source.key for hit in near[:4]}
 
 
+@pytest.mark.slow
 def test_among_many_entries_those_that_a_filter_keeps_are_found() -> None:
     """However many others are nearer: all are compared then."""
     rows = _many()
@@ -141,6 +143,7 @@ def test_among_many_entries_those_that_a_filter_keeps_are_found() -> None:
     assert len(found) > 10
 
 
+@pytest.mark.slow
 def test_among_many_entries_those_that_do_not_count_change_no_meaning() -> None:
     """Neither what is nearest nor how near it is, though they stand between others of a run."""
     shadowed = [Row(f"s{n}", f"t{600 + n}", run=f"r{n}", thread="t") for n in range(40)]

@@ -54,6 +54,7 @@ _PARTS = """
 """.split()
 
 
+@pytest.mark.slow
 def test_known_words_change_nothing() -> None:
     """They only spare a text without a moment the expressions."""
     texts = [" ".join(parts) for parts in product(_PARTS, repeat=3)]

@@ -171,6 +171,7 @@ def touching(base: str, first: str, second: str) -> bool:
     return any(start <= other_end and other <= end for start, end in ours for other, other_end in theirs)
 
 
+@pytest.mark.slow
 @many_times
 @given(edits())
 def test_what_git_merges_is_merged_in_the_same_way(texts: tuple[str, str, str]) -> None:
@@ -186,6 +187,7 @@ def test_what_git_merges_is_merged_in_the_same_way(texts: tuple[str, str, str]) 
         assert touching(base, first, second)
 
 
+@pytest.mark.slow
 @many_times
 @given(edits())
 def test_a_clean_merge_has_every_line_that_one_side_added(texts: tuple[str, str, str]) -> None:
