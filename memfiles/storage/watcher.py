@@ -132,8 +132,8 @@ class Watcher:
             self._sweep_took, self._resumed = 0.0, time.monotonic()
             with suppress(_Ended):
                 self._sweep()
-            self._sweep_took += time.monotonic() - self._resumed
-            self._follow_events()
+                self._sweep_took += time.monotonic() - self._resumed
+                self._follow_events()
 
     def _pause(self) -> None:
         took = time.monotonic() - self._resumed
@@ -168,6 +168,7 @@ class Watcher:
                 is_busy = time.monotonic() - read < calm
                 calm = min(2 * calm, _LONGEST_CALM_SECONDS) if is_busy else _CALM_SECONDS
                 self._ended.wait(calm)
+                self._resumed = time.monotonic()  # a new folder with many files pauses for its own time, not the wait
                 self._expect(self._events.read())
                 read = time.monotonic()
             for record in self._take_due():

@@ -19,10 +19,13 @@ import pytest
 
 from memfiles.errors import InvalidArgument, StorageFailed
 from memfiles.files.manager import MemoryManager
+from memfiles.storage.entry_folders import Pause
 from memfiles.storage.events import RecordChanged
 from memfiles.storage.folder_events import FolderEvents
 from memfiles.storage.watcher import Watcher
 from tests.support.records import declared, rewrite, wait_until
+
+pytestmark = pytest.mark.slow
 
 FILES = [declared("notes", content="# Notes\n", cap=1000), declared("plan")]
 BURST = 500
@@ -125,6 +128,49 @@ def test_closing_ends_the_watching(manager: MemoryManager, path: Path) -> None:
     rewrite(path, content="changed")
 
     assert (set(), []) == (set(threading.enumerate()) - before, told)
+
+
+class _Folders:
+    """Files in subfolders that somebody watches."""
+
+    is_deep, what = True, "file"
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.swept = folder, threading.Event()
+
+    def folder(self) -> Path:
+        return self.root
+
+    def record_at(self, path: str) -> str | None:
+        return path
+
+    def look(self, record: str) -> bool:
+        return True
+
+    def suspects(self, pause: Pause) -> list[str]:
+        self.swept.set()
+        return []
+
+
+def test_closing_while_a_new_folder_of_many_files_is_read_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the thread, which may be in a pause, as at any other moment."""
+    failed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    (tmp_path / "watched").mkdir()
+    (tmp_path / "new").mkdir()
+    for number in range(3 * 128):  # it pauses after each 128
+        (tmp_path / f"new/{number}").touch()
+    watched = _Folders(tmp_path / "watched")
+    watcher = Watcher(watched)
+    assert watched.swept.wait(60)
+    time.sleep(0.4)
+    (tmp_path / "new").rename(tmp_path / "watched/new")
+    time.sleep(0.1)  # by now it reads, or has read
+    watcher.close()
+
+    assert [] == failed
 
 
 def test_a_callback_may_close_the_watcher(manager: MemoryManager, path: Path) -> None:
