@@ -25,6 +25,8 @@ from tests.support import ROOT
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.saved import Visitor
 
+pytestmark = pytest.mark.slow
+
 Opening = Callable[[], Entries]
 ANN = Visitor()
 

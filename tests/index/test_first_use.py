@@ -121,6 +121,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Memory:
     return memory
 
 
+@pytest.mark.slow
 def test_no_question_waits_for_a_look_at_each_of_very_many_files_if_they_are_watched(large: Memory) -> None:
     """The thread that watches them finds what was edited in place; without one, the first question does."""
     first, edited = saved("key-000000", "content number 0"), []
@@ -225,6 +226,7 @@ def _each_look(act: Callable[[], None]) -> Iterator[None]:
         _on_look.pop()
 
 
+@pytest.mark.slow
 def test_the_totals_of_more_partitions_than_are_remembered_stay_right(tmp_path: Path) -> None:
     """They are loaded again once many were."""
     memory = Memory(tmp_path / "memory")
