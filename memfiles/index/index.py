@@ -157,15 +157,20 @@ class Index:
             return self._verified(known, is_all=True, pause=pause)
         starts = range(0, len(known), _FOLDERS_AT_ONCE)
         parts = [known[start : start + _FOLDERS_AT_ONCE] for start in starts]
-        found = [path for some in parts for path in self._verified(some, pause=pause)]
-        maintenance.compared.add()
-        return found
+        found = [self._compared(some, pause=pause) for some in parts]
+        if None not in found:
+            maintenance.compared.add()
+        return [path for some in found for path in some or ()]
 
     def _verified(self, folders: list[str], *, is_all: bool = False, pause: Pause = no_pause) -> list[str]:
+        return self._compared(folders, is_all=is_all, pause=pause) or []
+
+    def _compared(self, folders: list[str], *, is_all: bool = False, pause: Pause) -> list[str] | None:
+        """Temp files of dead writers in these folders, which were compared; None if the database cannot be used."""
         with suppress(IndexUnusable):
             look = self._records.look(self._peek, folders, timed=is_all, pause=pause)
-            return self._maintain(partial(self._maintenance.verify, None if is_all else folders, look)) or []
-        return []
+            return self._maintain(partial(self._maintenance.verify, None if is_all else folders, look))
+        return None
 
     def _peek(self, work: _Work[T]) -> T:
         """The answer of the rows in the database, which may be behind the records. Raises ``IndexUnusable``."""

@@ -99,6 +99,7 @@ class Dispatcher:
         self._throttle = Throttle()
         self._thread: threading.Thread | None = None
         self._failed_at = 0.0
+        self._is_refused = False  # what failed last: repeating it does not help
         self._answers = False
 
     @property
@@ -143,8 +144,8 @@ class Dispatcher:
     def wait(self, timeout: float, *, insist: bool, progress: Progress | None) -> bool:
         """Wait at most ``timeout`` seconds until everything due is done; returns whether it is.
 
-        Gives up if all remaining tasks are postponed for long, and with ``insist`` False also if the mirror does not
-        answer. ``progress`` is called with (done, total).
+        Gives up if all remaining tasks are postponed for long, or if the mirror refuses whatever it gets; with
+        ``insist`` False also if it does not answer. ``progress`` is called with (done, total).
         """
         begun = time.monotonic()
         with self._turn, self._throttle.waived():
@@ -159,7 +160,8 @@ class Dispatcher:
                 left = begun + timeout - now
                 if left <= 0 or self._schedule.is_put_off(now=now):
                     return False
-                if not insist and self._schedule.is_failing and self._failed_at >= begun:
+                may_give_up = not insist or self._is_refused
+                if may_give_up and self._schedule.is_failing and self._failed_at >= begun:
                     return False
                 self._turn.wait(min(left, _TICK_SECONDS))
         if progress is not None:
@@ -211,6 +213,7 @@ class Dispatcher:
                 self._schedule.postponed(task, now=now, seconds=_REFUSED_SECONDS)
             elif isinstance(error, MirrorUnavailable) and not (isinstance(error, MirrorRefused) and self._answers):
                 self._failed_at, self._answers = now, False
+                self._is_refused = isinstance(error, MirrorRefused)
                 self._schedule.failed(task, now=now, share=_chance.random())  # spreads machines out
             else:  # a record that the mirror refuses while it accepts others is itself at fault
                 seconds = _ELSEWHERE_SECONDS if isinstance(error, LockTimeout) else _OWN_FAULT_SECONDS

@@ -121,7 +121,7 @@ def test_a_key_that_is_missing_or_weak_is_an_error_that_helps(
     for key, why in ((None, "DESK_KEY is not set"), ("", "holds no key"), ("hunter2", "has 7 characters; at least 32")):
         monkeypatch.delenv("DESK_KEY") if key is None else monkeypatch.setenv("DESK_KEY", key)
         checked, doctor = run("check", *here), run("doctor", *here)
-        written, pushed = run("append", "f0", "more", *here), run("sync", "push", "--timeout", "1", *here)
+        written, pushed = run("append", "f0", "more", *here), run("sync", "push", *here)
         rekeyed, opened = run("sync", "rekey", *here), run("sync", "open", str(there), *here)
 
         assert (0, 1, 0, 7, 7, 7) == (

@@ -44,8 +44,8 @@ def sync_command() -> None:
 def push_command(timeout: int) -> None:
     """Push pending changes to the mirror.
 
-    Changes that others made there are merged. The exit code is 7 if something is still pending after SECONDS or an
-    object in the mirror is refused, and 4 if two changes could not be merged: the losing copy is kept in conflicts/.
+    Changes that others made there are merged. The exit code is 7 if something is still pending after SECONDS, or the
+    mirror refuses it, and 4 if two changes could not be merged: the losing copy is kept in conflicts/.
     """
     transfer(lambda sync, progress: sync.push(timeout, progress=progress), label="Pushing")
 
