@@ -334,6 +334,8 @@ class MemoryFallback:
     @contextmanager
     def transaction(self, source: DerivedDatabase) -> Iterator[sqlite3.Connection]:
         """Current tables; they are copied from ``source`` first, if that can be read."""
+        if self._connection is not None and self._connection.in_transaction:  # which was interrupted
+            self.drop()
         connection = self._connection = self._connection or self._copy(source)
         paths = list(self._records.differing(lambda work: work(connection), []))
         connection.execute("BEGIN")

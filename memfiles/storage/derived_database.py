@@ -136,11 +136,17 @@ class DerivedDatabase:
         return self._connection is not None and self._inode_at_path() == self._inode
 
     def connection(self) -> sqlite3.Connection:
-        """The connection, opened if needed; ``DatabaseLost`` if the file can only be started over."""
+        """The connection, opened if needed, outside any transaction: one that was interrupted is rolled back.
+
+        ``DatabaseLost`` if the file can only be started over.
+        """
         if self._connection is None or self._inode_at_path() != self._inode:
             self.close()
             with self.file.failures():
                 self._connection = self._open()
+        elif self._connection.in_transaction:
+            with self.file.failures():
+                self._connection.execute("ROLLBACK")
         return self._connection
 
     @contextmanager
@@ -148,8 +154,8 @@ class DerivedDatabase:
         """One write transaction, committed at the end of the block and rolled back if that raises."""
         connection = self.connection()
         with self.file.failures():
-            connection.execute("BEGIN IMMEDIATE")
             try:
+                connection.execute("BEGIN IMMEDIATE")
                 connection.execute(_MARK, (boot_id(),))
                 yield connection
                 connection.execute("COMMIT")

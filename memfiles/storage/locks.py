@@ -62,33 +62,15 @@ def lock_descriptor(descriptor: int) -> bool:
     return True
 
 
-class RecordLocks:
-    """The locks of one memory directory. Not reentrant: a thread must not ask for a lock it holds."""
+class ThreadLocks:
+    """The locks of records among the threads of this process. Not reentrant: a thread must not ask for one it holds."""
 
-    def __init__(
-        self,
-        directory: int,
-        *,
-        timeout: float,
-        folder: str = FOLDER,
-        keep_open: int = 0,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """``timeout`` is in seconds; ``folder`` is for the lock files; ``monotonic`` must not jump with the clock.
-
-        Up to ``keep_open`` lock files stay open between uses, until ``close`` or, in a fork, ``leave_to_parent``.
-        """
-        self._directory = directory
-        self._folder = folder
+    def __init__(self, *, timeout: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """``timeout`` is in seconds; ``monotonic`` must not jump with the clock."""
         self._timeout = timeout
         self._monotonic = monotonic
         self._threads = [threading.RLock() for _ in range(STRIPES)]
         self._owners: dict[int, threading.Thread] = {}
-        self._keep_open = keep_open
-        self._files: dict[int, int] = {}  # descriptors of the open lock files, locked or not
-        self._inodes: dict[int, int] = {}  # of the open files; a name may lead to another file by now
-        self._unknown_to_child: set[int] = set()  # stripes whose descriptor a child may have without knowing
-        weakref.finalize(self, _close_all, self._files)
 
     def hold(self, paths: Iterable[str], *, check: Callable[[], None] = lambda: None) -> HeldLocks:
         """Hold the locks of these records; ``LockTimeout`` names the holder that did not release one in time.
@@ -114,20 +96,6 @@ class RecordLocks:
             self._release(begun[-1], thread)
             begun.pop()
 
-    def leave_to_parent(self) -> None:
-        """In a forked child: close the parent's files. A lock taken with one would be shared with the parent."""
-        self._keep_open = 0
-        _close_all(self._files)
-
-    def close(self) -> None:
-        """Close the lock files that are not held, and keep none open from now on."""
-        self._keep_open = 0
-        for stripe in list(self._files):
-            if self._threads[stripe].acquire(blocking=False):
-                if stripe not in self._owners:
-                    self._close_file(stripe)
-                self._threads[stripe].release()
-
     def _take(self, stripe: int, thread: threading.Thread, *, deadline: float, path: str) -> None:
         """Take one stripe, first among this process's threads and then among processes."""
         if not self._threads[stripe].acquire(timeout=max(0.0, deadline - self._monotonic())):
@@ -149,6 +117,56 @@ class RecordLocks:
             self._threads[stripe].release()
         except RuntimeError:
             return  # another thread holds it
+
+    def _lock_file(self, stripe: int, *, deadline: float, path: str) -> None:
+        """Keep other processes out as well; here there is nothing to do."""
+
+    def _unlock_file(self, stripe: int) -> None:
+        """Let other processes in."""
+
+    def _message(self, path: str, holder: str) -> str:
+        waited = f"for more than {self._timeout:g} s"
+        return f"{path} has been locked by {holder} {waited}: try again, or check what that one is doing"
+
+
+class RecordLocks(ThreadLocks):
+    """The locks of one memory directory, among all processes."""
+
+    def __init__(
+        self,
+        directory: int,
+        *,
+        timeout: float,
+        folder: str = FOLDER,
+        keep_open: int = 0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """See ``ThreadLocks``; ``folder`` is for the lock files.
+
+        Up to ``keep_open`` lock files stay open between uses, until ``close`` or, in a fork, ``leave_to_parent``.
+        """
+        super().__init__(timeout=timeout, monotonic=monotonic)
+        self._directory = directory
+        self._folder = folder
+        self._keep_open = keep_open
+        self._files: dict[int, int] = {}  # descriptors of the open lock files, locked or not
+        self._inodes: dict[int, int] = {}  # of the open files; a name may lead to another file by now
+        self._unknown_to_child: set[int] = set()  # stripes whose descriptor a child may have without knowing
+        weakref.finalize(self, _close_all, self._files)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: close the parent's files. A lock taken with one would be shared with the parent."""
+        self._keep_open = 0
+        _close_all(self._files)
+
+    def close(self) -> None:
+        """Close the lock files that are not held, and keep none open from now on."""
+        self._keep_open = 0
+        for stripe in list(self._files):
+            if self._threads[stripe].acquire(blocking=False):
+                if stripe not in self._owners:
+                    self._close_file(stripe)
+                self._threads[stripe].release()
 
     def _lock_file(self, stripe: int, *, deadline: float, path: str) -> None:
         """Lock the stripe's file, waiting for other processes."""
@@ -224,17 +242,17 @@ class RecordLocks:
         except FileNotFoundError:
             return False
 
-    def _message(self, path: str, holder: str) -> str:
-        waited = f"for more than {self._timeout:g} s"
-        return f"{path} has been locked by {holder} {waited}: try again, or check what that one is doing"
-
 
 class HeldLocks:
-    """The locks of some records, held while in the context. A class, as every change comes through here."""
+    """The locks of some records, held while in the context. A class, as every change comes through here.
+
+    If an interrupt comes when the context is about to end, before ``__exit__`` does anything, they stay held: so
+    whoever goes on after interrupts calls ``release`` as well.
+    """
 
     __slots__ = ("_begun", "_check", "_locks", "_wanted")
 
-    def __init__(self, locks: RecordLocks, wanted: Mapping[int, str], check: Callable[[], None]) -> None:
+    def __init__(self, locks: ThreadLocks, wanted: Mapping[int, str], check: Callable[[], None]) -> None:
         self._locks, self._wanted, self._check = locks, wanted, check
         self._begun: list[int] = []
 
@@ -243,15 +261,18 @@ class HeldLocks:
             self._locks._take_all(self._wanted, self._begun)
             self._check()
         except BaseException:
-            self.__exit__()
+            self.release()
             raise
 
-    def __exit__(self, *_: object) -> None:
+    def release(self, *_: object) -> None:
+        """Release what is held, if anything; only in the thread that took it."""
         try:
             self._locks._release_all(self._begun)
         except BaseException:  # an interrupt, which comes but once
             self._locks._release_all(self._begun)
             raise
+
+    __exit__ = release
 
 
 def _close_all(descriptors: dict[int, int]) -> None:

@@ -311,17 +311,17 @@ def _open_journal(directory: int, name: str) -> FileIO | None:
 def request_scrub(directory: int, *, timeout: float) -> Iterator[bytes]:
     """Request a scrub while the block runs; yields the token. ``LockTimeout`` if others keep requesting one."""
     deadline = time.monotonic() + timeout
-    while (descriptor := _locked_request(directory, create=True)) is None:
+    while (request := _locked_request(directory, create=True)) is None:
         if time.monotonic() >= deadline:
             raise LockTimeout("other processes kept redacting: redact again")
         time.sleep(_REQUEST_POLL_SECONDS)
     try:
         token = os.urandom(SCRUB_TOKEN_BYTES // 2).hex().encode()
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, token, 0)
+        os.ftruncate(request.fileno(), 0)
+        os.pwrite(request.fileno(), token, 0)
         yield token
     finally:
-        _withdraw(directory, descriptor)
+        _withdraw(directory, request)
 
 
 def requested_scrub(directory: int) -> bytes:
@@ -333,31 +333,32 @@ def requested_scrub(directory: int) -> bytes:
     return found[0] if found else b""
 
 
-def _locked_request(directory: int, *, create: bool) -> int | None:
-    """The locked descriptor of the request; None if another process holds it, or if there is none to open.
+def _locked_request(directory: int, *, create: bool) -> FileIO | None:
+    """The request, locked until it is closed; None if another process holds it, or if there is none to open.
 
     Anything but a file of its own (a FIFO, a hard link to another file) is removed first.
     """
-    try:
-        descriptor = os.open(SCRUB_REQUEST, _OPEN | (os.O_CREAT if create else 0), 0o600, dir_fd=directory)
+    flags = _OPEN | (os.O_CREAT if create else 0)
+    try:  # an object, so that an interrupt anywhere leaves no descriptor that is locked for ever
+        request = FileIO(SCRUB_REQUEST, opener=lambda path, _: os.open(path, flags, 0o600, dir_fd=directory))
     except FileNotFoundError:
         return None
     is_ours = False
     try:
-        found = os.fstat(descriptor)
+        found = os.fstat(request.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             atomic.remove(directory, SCRUB_REQUEST)
         else:
-            is_ours = lock_descriptor(descriptor) and os.fstat(descriptor).st_nlink == 1
+            is_ours = lock_descriptor(request.fileno()) and os.fstat(request.fileno()).st_nlink == 1
     finally:
         if not is_ours:
-            os.close(descriptor)
-    return descriptor if is_ours else None
+            request.close()
+    return request if is_ours else None
 
 
-def _withdraw(directory: int, descriptor: int) -> None:
+def _withdraw(directory: int, request: FileIO) -> None:
     """Remove the request while it is still locked: whoever locks it next must find that it is gone."""
     try:
         atomic.remove(directory, SCRUB_REQUEST)
     finally:
-        os.close(descriptor)
+        request.close()

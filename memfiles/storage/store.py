@@ -122,16 +122,20 @@ class Store:
             bad = next(path for path in wanted if not is_record_path(path))
             raise InvalidArgument(f"there can be no record at {bad[:200]!r}: nothing was changed")
         for _ in range(_ATTEMPTS):
+            held = self._locks.hold(wanted, check=self._refuse_if_closed)
             try:
-                with self._locks.hold(wanted, check=self._refuse_if_closed):
+                with held:
                     result, change = decide(self)
                     if not change.removed:
                         return result, self._write(change, hook)
                 self._drop_from_journals(change.removed.keys())
-                with self._locks.hold(wanted, check=self._refuse_if_closed):
+                with held:
                     return result, self._write(change, hook)
             except LeftBehind:
                 self.recover()
+            except BaseException:
+                held.release()  # an interrupt may have come just before the context did that
+                raise
         raise LockTimeout(f"{', '.join(wanted[:3])}: a dead writer's temp file cannot be removed: run memfiles doctor")
 
     def make_folders(self, paths: Iterable[str]) -> None:

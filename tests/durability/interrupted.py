@@ -15,11 +15,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+import memfiles
 from memfiles.errors import MemfilesError
 from memfiles.files.manager import MemoryManager
 from memfiles.storage.transaction import GroupCommit, Request
@@ -30,6 +33,30 @@ _SHORTEST_BARE, _LONGEST_BARE = 0.00001, 0.0003
 _PATIENCE_BARE = 0.0002
 _SWITCH_SECONDS = 0.0001
 _STUCK_SECONDS = 120
+
+Change = Callable[[memfiles.Memory, Any, str], object]
+
+WORKFLOW = f"""
+memory:
+  files: [{{uid: {UID}, name: {UID}, content: "begun"}}]
+  entries: {{}}
+agents:
+  guide: {{memory: [{{id: {UID}, mode: rw}}]}}
+"""
+"""Of the memory that ``CHANGES`` change."""
+CHANGES: dict[str, Change] = {
+    "append": lambda memory, session, text: memory.manager.append(UID, f"{text}\n"),
+    "edit": lambda memory, session, text: memory.manager.edit(UID, "begun", "begun."),
+    "save": lambda memory, session, text: memory.entries.save(session, "plan", text),
+    "save and forget": lambda memory, session, text: (
+        memory.entries.save(session, f"plan {text}", text),
+        memory.entries.forget(session, key=f"plan {text}"),
+    ),
+    "search": lambda memory, session, text: (
+        memory.entries.save(session, "plan", text),
+        memory.entries.search(session, text),
+    ),
+}
 
 
 class Interrupted(BaseException):
@@ -88,8 +115,47 @@ def _interrupted(run: Callable[[], None]) -> None:
     except Interrupted:
         return
     except MemfilesError as error:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        with suppress(Interrupted):
+            signal.setitimer(signal.ITIMER_REAL, 0)
         print(f"{error!r}", file=sys.stderr)
+
+
+def interrupt_everywhere(
+    memory: memfiles.Memory, change: Change, event: str, *, stride: int = 1, but: str = "nowhere"
+) -> int:
+    """Change the memory again and again, each time interrupted ``stride`` calls later; how many calls there are.
+
+    Python raises an interrupt as a function begins (``call``), or as one in C ends (``c_return``). After each, another
+    thread changes the same. Calls of or by modules with ``but`` in their path are left alone.
+    """
+    step = seen = random.randrange(stride)
+    session = memory.session("guide")
+
+    def interrupt_there(frame: FrameType | None, what: str, _: object) -> None:
+        nonlocal seen
+        if what != event:
+            return
+        while frame is not None:
+            if but in frame.f_code.co_filename:
+                return
+            frame = frame.f_back
+        seen += 1
+        if seen == step:
+            raise Interrupted
+
+    with ThreadPoolExecutor(1) as other:
+        change(memory, session, "first")
+        while seen >= step:
+            step, seen = step + stride, 0
+            try:
+                sys.setprofile(interrupt_there)
+                change(memory, session, f"interrupted at {step}")
+            except Interrupted:
+                pass
+            finally:
+                sys.setprofile(None)
+            other.submit(change, memory, session, f"after {step}").result(timeout=60)
+    return step
 
 
 class BareGroup:

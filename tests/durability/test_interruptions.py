@@ -19,8 +19,10 @@ from memfiles.storage.transaction import GroupCommit, Request
 from memfiles.workflow.workflow import MemoryFile
 from tests.durability.conftest import Program
 from tests.durability.crowd import UID, restored
-from tests.durability.interrupted import Interrupted, append_until, interrupt
+from tests.durability.interrupted import CHANGES, WORKFLOW, Interrupted, append_until, interrupt, interrupt_everywhere
+from tests.durability.stops import EVERY_CALL
 from tests.support.records import wait_until
+from tests.support.workflows import opened
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +31,8 @@ BARE_INTERRUPTS = 2000
 CLOSES = 10
 MOMENT = 0.3  # seconds
 LONG = 60
+FEWEST_CALLS = 100
+STRIDE = 31
 
 
 @pytest.fixture
@@ -86,6 +90,16 @@ def test_interrupts_at_any_moment_lose_nothing(program: Program, scratch: Path) 
 
     assert [] == [line for line in said["acknowledged"] if lines[line] != 1]
     assert [] == [line for line, times in lines.items() if times != 1]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a finaliser
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("event", ["call", "c_return"])
+def test_an_interrupt_at_any_call_leaves_nothing_locked(name: str, event: str, scratch: Path) -> None:
+    """After each of them another thread can change the same; of a forget or a search, some of thousands are tried."""
+    stride = 1 if EVERY_CALL or name in ("append", "edit", "save") else STRIDE
+    with opened(scratch, WORKFLOW) as memory:
+        assert interrupt_everywhere(memory, CHANGES[name], event, stride=stride) > FEWEST_CALLS
 
 
 def test_interrupts_at_any_step_of_a_group_keep_nobody_waiting(program: Program, scratch: Path) -> None:

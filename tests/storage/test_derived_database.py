@@ -165,13 +165,25 @@ def test_compacting_leaves_nothing_of_what_was_deleted(tmp_path: Path, database:
     write(database, "needle")
     database.connection().execute("DELETE FROM word")
     other = opened(tmp_path)
-    other.connection().execute("BEGIN")
-    words(other)
+    reading = other.connection()
+    reading.execute("BEGIN")
+    reading.execute("SELECT count(*) FROM word").fetchone()
     while_read = database.compact()
     other.close()
 
     assert (False, True) == (while_read, database.compact())
     assert b"needle" not in (tmp_path / FILE.path).read_bytes()
+
+
+def test_a_transaction_that_was_interrupted_is_rolled_back(database: DerivedDatabase) -> None:
+    """An interrupt may come when it has begun and nothing guards it yet; the next one works, without what it wrote."""
+    write(database, "word")
+    connection = database.connection()
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("DELETE FROM word")
+
+    write(database, "another")
+    assert ["another", "word"] == sorted(words(database))
 
 
 def test_a_copy_holds_what_a_trusted_file_holds(tmp_path: Path, database: DerivedDatabase) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -27,13 +29,16 @@ from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
 from mirrors.testing.stores.place import append, body_of, lines, next_version, put, read, remove
 from tests.conftest import unavailable
+from tests.durability.interrupted import CHANGES, WORKFLOW, interrupt_everywhere
 from tests.index.test_store_cache import ANN, entries_at
 from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server, stores_of
 from tests.support.proxy import Cut, CuttingProxy
 from tests.support.records import declared, wait_until
+from tests.support.workflows import opened
 
 pytestmark = pytest.mark.slow
 KILLS = 50 if os.environ.get("MEMFILES_EVERY_CALL") else 2
+FEWEST_CALLS = 50
 
 
 @pytest.fixture(scope="module")
@@ -573,6 +578,15 @@ def test_a_url_may_leave_most_to_libpq() -> None:
 
     assert ("agents", "desk") == (place.schema, place.workspace)
     assert {"host=db.example", "port=6432", "dbname=memory", "sslmode=verify-full"} <= set(place.conninfo.split())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a finaliser
+@pytest.mark.parametrize("event", ["call", "c_return"])
+def test_an_interrupt_at_any_call_leaves_nothing_locked(event: str, server: PostgresServer, tmp_path: Path) -> None:
+    """After each of them another thread can change the same record; those in the pool may cost it a connection."""
+    text = WORKFLOW.replace("memory:\n", f"memory:\n  store: {json.dumps(server.url(server.workspace()))}\n", 1)
+    with opened(tmp_path, text) as memory:
+        assert interrupt_everywhere(memory, CHANGES["append"], event, but="psycopg") > FEWEST_CALLS
 
 
 def test_every_error_of_psycopg_has_one_of_ours() -> None:

@@ -307,6 +307,9 @@ class Connections:
                 self._opened().putconn(connection)
                 if not _is_lost(error, connection) or time.monotonic() > deadline:
                     raise failure(error, what) from error
+            except BaseException:  # an interrupt
+                self._opened().putconn(connection)
+                raise
         try:
             yield connection
             connection.execute("COMMIT")

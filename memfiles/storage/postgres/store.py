@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from itertools import count
 from operator import itemgetter
 from struct import Struct
@@ -30,6 +30,7 @@ from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, SizeExc
 from memfiles.records.keys import is_record_path
 from memfiles.storage.atomic import Signature
 from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.locks import ThreadLocks
 from memfiles.storage.postgres.connections import RECOGNISED_SECONDS, Connections, failure, located
 from memfiles.storage.postgres.migrations import VERSION, check_version, migrate, version_of
 from memfiles.storage.postgres.news import News
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 15.0
 _PAUSE_SECONDS, _PAUSE_MAX_SECONDS = 0.002, 0.05
-_STRIPES = 256
 _LOCKS_MAX = 100  # above, one lock for the workspace: a server has room for some thousands
 _TOGETHER_MAX = 256 * 2**20  # a value, and so an array of bodies, is at most 1 GB
 _SCRUB_POLL_SECONDS = 0.05
@@ -153,21 +153,13 @@ class PostgresStore:
         if not all(map(is_record_path, wanted)):
             bad = next(path for path in wanted if not is_record_path(path))
             raise InvalidArgument(f"there can be no record at {bad[:200]!r}: nothing was changed")
-        with self._turns(wanted):
-            for _ in self._attempts(wanted):
-                told = Told(self._rows, wanted)
-                try:
-                    result, change = decide(told)
-                except MemfilesError:
-                    if told.holds():
-                        raise
-                    continue
-                if not (change.versions or change.removed or change.aside):
-                    if told.holds():
-                        return result, {}
-                elif told.is_of_one_time and (signatures := self._carry_out(told, change, hook)) is not None:
-                    return result, signatures
-        raise AssertionError("the attempts end with an error")
+        held = self._threads.hold(wanted)
+        try:
+            with held:
+                return self._change(wanted, decide, hook)
+        except BaseException:
+            held.release()  # an interrupt may have come just before the context did that
+            raise
 
     def changes(self, since: str | None = None) -> Changes:
         """See ``RecordStore``. A point is what a snapshot of the database had seen, in a history of the database."""
@@ -220,6 +212,24 @@ class PostgresStore:
         self._news.close()
         self.connections.close()
 
+    def _change(
+        self, wanted: Sequence[str], decide: Decide[T], hook: CommitHook | None
+    ) -> tuple[T, dict[str, Signature]]:
+        for _ in self._attempts(wanted):
+            told = Told(self._rows, wanted)
+            try:
+                result, change = decide(told)
+            except MemfilesError:
+                if told.holds():
+                    raise
+                continue
+            if not (change.versions or change.removed or change.aside):
+                if told.holds():
+                    return result, {}
+            elif told.is_of_one_time and (signatures := self._carry_out(told, change, hook)) is not None:
+                return result, signatures
+        raise AssertionError("the attempts end with an error")
+
     def _attempts(self, wanted: Sequence[str]) -> Iterator[int]:
         """Attempts at a change, with pauses of random length when others keep changing the same records."""
         deadline = time.monotonic() + self._lock_timeout
@@ -233,7 +243,7 @@ class PostgresStore:
 
     def _begin(self) -> None:
         """Create what belongs to this process alone, also in a forked child."""
-        self._turn_locks = [threading.RLock() for _ in range(_STRIPES)]
+        self._threads = ThreadLocks(timeout=self._lock_timeout)
         self.connections = Connections(
             self.location,
             patience=self._patience,
@@ -357,16 +367,6 @@ class PostgresStore:
         place = self._place.copy()
         place.update(path.encode())
         return int.from_bytes(place.digest(), signed=True)
-
-    @contextmanager
-    def _turns(self, paths: Sequence[str]) -> Iterator[None]:
-        with ExitStack() as held:
-            for number in sorted({hash(path) % _STRIPES for path in paths}):
-                lock = self._turn_locks[number]
-                if not lock.acquire(timeout=self._lock_timeout):
-                    raise LockTimeout(f"{', '.join(paths[:3])}: another thread kept it for {self._lock_timeout:g} s")
-                held.callback(lock.release)
-            yield
 
     def _seen(self, since: str | None) -> dict[str, Any] | None:
         """The snapshot in a point of this workspace, its time and history; None if it means nothing here."""
