@@ -258,7 +258,8 @@ class Reconciler:
             return self._carry_out(step_now, path, local, row)
         try:
             version = self.mirror.put(path, step.body, when=equals(step.version) if step.version else ABSENT)  # 2
-        except MirrorConflict:
+        except MirrorConflict:  # with our own copy, if it was put twice: the row now has what was sent
+            row = self.ledger.find(path)
             return self._carry_out(next_step(path, local, row, self.mirror.get(path)), path, local, row)
         self._acknowledge(path, Stored(step.body, version), digest(step.body), local)  # 3
         self.remove_stale_pack()  # 4

@@ -57,7 +57,13 @@ def examine_by_living(manager: MemoryManager, possible: Sequence[Contents]) -> l
 def leftovers(directory: Path) -> list[str]:
     """Temp files, journals of the dead, and anything in quarantine."""
     found = [path.relative_to(directory) for path in sorted(directory.rglob("*"))]
-    return [f"left behind: {path}" for path in found if path.suffix == ".tmp" or _is_journal_or_kept(path)]
+    left = [path for path in found if path.suffix == ".tmp" or _is_journal_or_kept(path)]
+    return [f"left behind: {path}{_reason(directory / path)}" for path in left]
+
+
+def _reason(path: Path) -> str:
+    """Why it is in quarantine, if it is a note that says so."""
+    return f": {path.read_text(errors='replace')}" if path.name.endswith(".reason.json") else ""
 
 
 def _is_journal_or_kept(path: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from memfiles.errors import MirrorUnavailable
 from memfiles.sync.mirror import ANY, Condition, Mirror, Stored
@@ -81,6 +81,36 @@ class AbsentMirror:
         self.asked += 1
         if self.is_away:
             raise MirrorUnavailable("nobody answers")
+
+
+class RepeatingMirror:
+    """Puts a copy twice, as a client does that got no answer; the second is refused, as the version is another now."""
+
+    def __init__(self, inner: Mirror) -> None:
+        """Each copy is put once until ``between`` is set, which is called after the first of both, once."""
+        self._inner = inner
+        self.between: Callable[[], object] | None = None
+
+    def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """See ``Mirror.list``."""
+        return self._inner.list(prefix)
+
+    def get(self, key: str) -> Stored | None:
+        """See ``Mirror.get``."""
+        return self._inner.get(key)
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        """See ``Mirror.put``."""
+        version = self._inner.put(key, body, when=when)
+        if self.between is None:
+            return version
+        between, self.between = self.between, None
+        between()
+        return self._inner.put(key, body, when=when)
+
+    def delete(self, key: str, *, when: Condition = ANY) -> None:
+        """See ``Mirror.delete``."""
+        self._inner.delete(key, when=when)
 
 
 class HangingMirror:

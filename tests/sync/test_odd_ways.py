@@ -11,11 +11,12 @@ import pytest
 
 from memfiles import MemoryManager
 from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
+from memfiles.records.record import MAX_HISTORY_CHANGES
 from memfiles.sync.mirror import ANY, Condition, Stored
 from memfiles.sync.pack import INDEX
 from mirrors.memory import MemoryMirror
 from tests.sync.conftest import Opener, content_in, in_mirror, on_disk
-from tests.sync.mirrors_for_tests import AbsentMirror
+from tests.sync.mirrors_for_tests import AbsentMirror, RepeatingMirror
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +93,30 @@ def test_a_hand_edit_in_the_middle_of_a_pull_is_kept(open_machine: Opener) -> No
     one.sync.pull(60)
 
     assert {"# notes", "- by hand", "- by two"} == set(one.manager.read("notes").splitlines())
+
+
+@pytest.mark.parametrize("count", [0, 1, 2 * MAX_HISTORY_CHANGES])
+def test_a_copy_that_was_put_twice_is_known(open_machine: Opener, mirror: MemoryMirror, count: int) -> None:
+    """Also if another machine merged the first of both, and wrote so much that the history does not say so."""
+    repeating = RepeatingMirror(mirror)
+    one, two = open_machine("one", through=repeating), open_machine("two")
+    one.sync.flush(60)
+    two.sync.pull(60)
+    lines = [f"- by two {number}" for number in range(count)]
+
+    def merge() -> None:
+        two.sync.pull(60)
+        for line in lines:
+            two.manager.append("notes", f"{line}\n")
+        two.sync.flush(60)
+
+    repeating.between = merge
+    one.manager.append("notes", "- by one\n")
+    one.sync.flush(60)
+    two.sync.pull(60)
+
+    assert ["# notes", "- by one", *sorted(lines)] == sorted(one.manager.read("notes").splitlines())
+    assert one.manager.read("notes") == two.manager.read("notes") == content_in(mirror)
 
 
 def test_a_directory_that_was_put_back_loses_nothing(open_machine: Opener, mirror: MemoryMirror) -> None:
