@@ -302,7 +302,8 @@ class RowWriter:
         self._groups: dict[GroupKey, tuple[int, int, str]] = {}  # changes of their counts, their bytes and their age
         self._held: dict[str, tuple[int, int]] = {}  # changes of what the files of each folder add up to
         self._shrunk: set[int] = set()  # partitions that lost an entry
-        self._new_texts: dict[int, list[fts.NewText]] = {}  # by partition: written together, they cost less
+        self._old_texts: dict[int, set[int]] = {}  # by partition, as the new ones: written together, they cost less
+        self._new_texts: dict[int, list[fts.NewText]] = {}
 
     def signature(self, path: str) -> Signature | None:
         """The record's signature in its row; None if there is no row."""
@@ -343,12 +344,11 @@ class RowWriter:
             self._count(found, times=-1)
             self._shrunk.add(found[1])
             if found[2] == "live":
-                fts.remove(self._connection, found[1], found[0])
+                self._old_texts.setdefault(found[1], set()).add(found[0])
 
     def finish(self) -> None:
         """Write the new texts and the totals, and drop partitions without entries."""
-        for part, texts in self._new_texts.items():
-            fts.put_many(self._connection, part, texts)
+        fts.change(self._connection, self._old_texts, self._new_texts)
         for key, change in self._sums.items():
             if change != NOTHING:
                 self._connection.execute(_COUNT, (*key, *change))
@@ -377,7 +377,7 @@ class RowWriter:
         told = (row.digest, values[_TAGS_COLUMN], row.said, *values[_PLACE_COLUMNS])
         is_same = is_live and part == earlier_part and (*found[6:8], *found[10:14]) == told
         if was_live and not is_same:
-            fts.remove(self._connection, earlier_part, id)
+            self._old_texts.setdefault(earlier_part, set()).add(id)
         if was_live and (not is_live or part != earlier_part):
             self._shrunk.add(earlier_part)
         return was_live and is_same

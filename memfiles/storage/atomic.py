@@ -134,7 +134,7 @@ def signature(directory: int, path: str) -> Signature | None:
         found = os.stat(path, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    return Signature(found.st_ino, found.st_size, found.st_mtime_ns)
+    return Signature._make((found.st_ino, found.st_size, found.st_mtime_ns))
 
 
 def read(directory: int, path: str, *, limit: int) -> tuple[bytes, Signature] | None:

@@ -168,7 +168,7 @@ def _replay(directory: int, version: Version, *, at: str, flush: bool, always: b
             _keep_if_other(directory, version, found[0], at=at)
             return
         if _may_be_by_hand(directory, version.path, *found):
-            reason = "edited by hand while the journal held a newer version, which replaced it"
+            reason = "edited by hand, or damaged, while the journal held a newer version, which replaced it"
             quarantine.keep_copy(directory, version.path, found[0], reason=reason, at=at)
     atomic.drop(directory, version.path)
     atomic.make_folders(directory, version.path.rpartition("/")[0], flush=flush)  # someone may have removed it by hand

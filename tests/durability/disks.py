@@ -46,6 +46,11 @@ class Disk:
         self._image = folder / "image"
         self._kind = kind
 
+    @property
+    def reuses_blocks(self) -> bool:
+        """Whether the blocks of a file that is gone may be overwritten before it is gone on the disk as well."""
+        return "data=writeback" in self._kind.options
+
     def make(self) -> None:
         """Make the file system, empty, and mount it."""
         self.path.mkdir(parents=True)

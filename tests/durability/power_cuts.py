@@ -56,7 +56,25 @@ def cuts(ground: Disk, *, seconds: float, chance: random.Random) -> Iterator[Cut
         longest *= 1 if overtime < 0 else 2
         acknowledged = _write_until_cut(directory, done, ground, after=chance.random() * longest)
         problems, done = _found(directory, acknowledged)
+        if ground.reuses_blocks:
+            torn = _torn_copies(directory)
+            problems = [problem for problem in problems if not any(name in problem for name in torn)]
         yield Cut(number, acknowledged, problems)
+
+
+def _torn_copies(directory: Path) -> list[str]:
+    """The names of quarantined files that are no JSON: of replaced versions whose blocks were used again.
+
+    The cut brought their names back. What replaced them came from the journal.
+    """
+    return [path.name for path in directory.glob("quarantine/*") if not _is_json(path.read_bytes())]
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        return isinstance(json.loads(data), dict)
+    except ValueError:
+        return False
 
 
 def _write_until_cut(directory: Path, done: dict[str, int], ground: Disk, *, after: float) -> dict[str, int]:

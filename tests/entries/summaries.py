@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from memfiles.entries.budgets import EntrySummary
+from memfiles.entries.hydration.window import Offered
 from memfiles.records.entry import Entry, block_bytes
 from tests.support.records import SEEDED_AT
 from tests.support.saved import saved
@@ -24,9 +25,9 @@ class Shelf:
         self.entries = entries
         self.read: list[str] = []
 
-    def __call__(self, uid: str) -> Entry | None:
-        self.read.append(uid)
-        return self.entries.get(uid)
+    def __call__(self, offered: Offered) -> Entry | None:
+        self.read.append(offered.uid)
+        return self.entries.get(offered.uid)
 
 
 def standing(key: str = "color", **known: Any) -> EntrySummary:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from memfiles.entries.callers import Caller, View, check_caller, view_of
 from memfiles.entries.hydration import window
-from memfiles.entries.hydration.window import HOW_TO, Explanation, Hydration, TextLookup, Window
+from memfiles.entries.hydration.window import HOW_TO, Explanation, Hydration, Offered, TextLookup, Window
 from memfiles.entries.questions import Answers
 from memfiles.entries.reader import EntryDatabase, EntryReader, shown_at, summary_of
 from memfiles.entries.results import SHOWN_BYTES, Found, Match, Results, found_in
@@ -54,6 +54,7 @@ _LEAST_BYTES = LEAST_BLOCK_BYTES - len("kL") + len(", scope run\n")  # of an ent
 _AUTHOR_BYTES = len(', saved by ""')
 _CUT_BYTES = len(", an excerpt of 1 bytes")
 _AT_ONCE = 256
+_FEW_BYTES = 256  # hardly any entry fits in fewer
 _DROPPED_BYTES = len("\r\n|")  # a line end at the end of a text, and the first bar, which ``LEAST_BLOCK_BYTES`` has
 Role = Literal["pinned", "included", "answer", "neighbour"]
 _ROLES: tuple[Role, Role] = ("answer", "neighbour")
@@ -351,7 +352,7 @@ def _offered(
 
     The texts of ``known`` entries can be looked up before the walk reaches them.
     """
-    paths = {entry.uid: entry.path for entry in known}
+    paths = {entry.uid: entry.path for entry in known}  # the index says that of an offer
     parts = queries.parts(connection, view)
     offers = chain.from_iterable(
         queries.recent(connection, parts, now=block.now, pinned=held, room=lambda: block.left_bytes)
@@ -363,21 +364,25 @@ def _offered(
     def offered() -> Iterator[Offer]:
         nonlocal among
         while some := list(_batch(offers, block.left_bytes)):
-            paths.update((offer.uid, offer.path) for offer in some)
             among = db.store.view([offer.path for offer in some if offer.block_bytes <= block.left_bytes])
             yield from some
 
-    def text(uid: str) -> Entry | None:
-        entry = shown_at(db.repository, paths[uid], among) if uid in paths else None
+    def text(offered: Offered) -> Entry | None:
+        path = offered.path if isinstance(offered, Offer) else paths[offered.uid]
+        entry = shown_at(db.repository, path, among)
         return entry if entry is not None and entry.retired is None else None
 
     return offered(), text
 
 
 def _batch(offers: Iterator[Offer], room: int) -> Iterator[Offer]:
-    """The next offers, up to those that fill the room: a store over a network is asked for all of them at once."""
+    """The next offers, up to those that fill the room: a store over a network is asked for all of them at once.
+
+    They end once the room is nearly full, so that the index is asked for what still fits instead of for the next ones.
+    """
     for offer in islice(offers, _AT_ONCE):
         yield offer
-        room -= offer.block_bytes if offer.block_bytes <= room else 0
-        if room < LEAST_BLOCK_BYTES:
-            return
+        if offer.block_bytes <= room:
+            was_free, room = room >= _FEW_BYTES, room - offer.block_bytes
+            if room < (_FEW_BYTES if was_free else LEAST_BLOCK_BYTES):
+                return

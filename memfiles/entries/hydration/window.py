@@ -61,7 +61,7 @@ class Offered(Protocol):
         """Whether it is live and has not expired."""
 
 
-TextLookup = Callable[[str], Entry | None]
+TextLookup = Callable[[Offered], Entry | None]
 """The entry of a uid, None if it is gone meanwhile. Called only for entries that may still fit."""
 
 
@@ -167,8 +167,8 @@ class Window:
             if earlier.turn <= entry.turn:
                 break
             self._offer(earlier, lookup)
-        text = lookup(entry.uid)
-        return Explanation(entry.key, "unknown") if text is None else self._verdict(entry, block_of(text))
+        text = lookup(entry)
+        return Explanation(entry.key, "unknown") if text is None else self._verdict(entry, _kept_block(text))
 
     def _candidates(self, entries: Iterable[Offered]) -> Iterator[Offered]:
         """The usable entries that fit, for as long as any can."""
@@ -180,11 +180,11 @@ class Window:
 
     def _offer(self, entry: Offered, lookup: TextLookup) -> None:
         """Take the entry if it fits."""
-        text = lookup(entry.uid)
+        text = lookup(entry)
         if text is None:
             return
-        block = block_of(text)
-        size = len(block.encode())
+        block = _kept_block(text)
+        size = len(block) if block.isascii() else len(block.encode())
         if size <= self.left_bytes:
             self.used_bytes += size + self._overhead
             self.left_bytes = self.budget_bytes - self.used_bytes - 1
@@ -239,6 +239,14 @@ def explain(
     if seen is not None:
         explained.insert(0, window.explain(seen, entries, lookup))
     return replace(explained[0], others=tuple(explained[1:])) if explained else Explanation(key, "unknown")
+
+
+def _kept_block(entry: Entry) -> str:
+    """The block of an entry; kept with it, as the next prompt shows most of the same."""
+    known: str | None = vars(entry).get("block")
+    if known is None:
+        known = vars(entry)["block"] = block_of(entry)
+    return known
 
 
 def _not_offered(entry: EntrySummary, *, by_level: str | None, now: str) -> Explanation:

@@ -50,9 +50,9 @@ NewText = tuple[int, str, str, Sequence[str]] | tuple[int, str, str, Sequence[st
 _TAG_SEPARATOR = "\n"
 _BUT = "AND rowid NOT IN (SELECT value FROM json_each(?))"
 _COUNT = """
-    INSERT INTO text_part (part, version, size, epoch, stamp) VALUES (?1, random(), ?2, random(), 1)
+    INSERT INTO text_part (part, version, size, epoch, stamp) VALUES (?1, random(), ?2, random(), ?3)
     ON CONFLICT DO UPDATE SET
-        size = size + ?2, version = iif(version IS NULL, NULL, random()), stamp = stamp + 1
+        size = size + ?2, version = iif(version IS NULL, NULL, random()), stamp = stamp + ?3
     RETURNING version, size, stamp
 """
 _EXPIRED_TEXTS = """
@@ -159,47 +159,52 @@ def opened(connection: sqlite3.Connection, parts: Sequence[int]) -> list[PartTex
     ]
 
 
-def put_many(connection: sqlite3.Connection, part: int, entries: Iterable[NewText]) -> None:
-    """Index the texts of entries that have none in this partition."""
+def change(
+    connection: sqlite3.Connection, removed: Mapping[int, Collection[int]], added: Mapping[int, Sequence[NewText]]
+) -> None:
+    """Remove the texts of the entries with these ids, if there are any, and index those of entries that have none.
+
+    Both are given by partition. The words are written last: FTS5 writes a segment when a statement that could be undone
+    halfway comes after its own, or a lower row, and each segment makes searches slower.
+    """
+    held = {part: texts(connection, sorted(ids)) for part, ids in removed.items()}
+    words = {part: tokens(connection, [text.id for text in found]) for part, found in held.items() if found}
+    counted = {}
+    for part in dict.fromkeys([*words, *added]):
+        gone, more = len(held.get(part, ())), len(added.get(part, ()))
+        counted[part] = connection.execute(_COUNT, (part, more - gone, gone or 1)).fetchone()
+    for part in words:
+        ids, stamp = [text.id for text in held[part]], counted[part][-1]
+        connection.executemany("INSERT INTO text_gone VALUES (?, ?, ?)", [(part, stamp, id) for id in ids])
+        connection.execute("DELETE FROM text_gone WHERE part = ? AND stamp <= ?", (part, stamp - GONE))
+        connection.executemany("DELETE FROM text WHERE id = ?", [(id,) for id in ids])
+    new = {part: _put_texts(connection, part, entries, stamp=counted[part][-1]) for part, entries in added.items()}
+    for part, (version, size, _) in counted.items():
+        if version is None:
+            _drop_words(connection, part, held.get(part, ()), words.get(part, ()))
+            _put_words(connection, str(int(part)), *new.get(part, ((), ())))
+        elif size > SMALL:
+            connection.execute("UPDATE text_part SET version = NULL WHERE part = ?", (part,))
+            make_tables(connection, str(int(part)), schema="main")
+            _put_words(connection, str(int(part)), *_texts_of(connection, part))
+
+
+def _put_texts(
+    connection: sqlite3.Connection, part: int, entries: Sequence[NewText], *, stamp: int
+) -> tuple[list[StoredText], list[tokenizer.TokenizedText]]:
+    """Write the texts of entries and their tokens, and return both."""
     new = [
         StoredText(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)), *said)
         for id, key, content, tags, *said in entries
     ]
     read = tokenizer.tokenized(new)
-    ((version, size, stamp),) = connection.execute(_COUNT, (part, len(new))).fetchall()
     rows = []
     for text, tokens in zip(new, read, strict=True):
         digest = blake2b(text.content.encode("utf-8"), digest_size=16).digest()
         rows.append((*text, part, digest, tokens.packed, stamp))
     columns = "id, key, content, tags, said, part, digest, reading, stamp"
     connection.executemany(f"INSERT INTO text ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    if version is None:
-        _put_words(connection, str(int(part)), new, read)
-        return
-    if size <= SMALL:
-        return
-    connection.execute("UPDATE text_part SET version = NULL WHERE part = ?", (part,))
-    make_tables(connection, str(int(part)), schema="main")
-    _put_words(connection, str(int(part)), *_texts_of(connection, part))
-
-
-def remove(connection: sqlite3.Connection, part: int, id: int) -> None:
-    """Remove the text of entry ``id``, if there is any."""
-    for text in texts(connection, [id]):
-        ((version, _, stamp),) = connection.execute(_COUNT, (part, -1)).fetchall()
-        connection.execute("INSERT INTO text_gone VALUES (?, ?, ?)", (part, stamp, id))
-        connection.execute("DELETE FROM text_gone WHERE part = ? AND stamp <= ?", (part, stamp - GONE))
-        if version is None:
-            (tokens,) = tokenizer.tokenized([text])
-            connection.execute(
-                f"INSERT INTO words_{part} (words_{part}, rowid, key, content, tags, moments) "
-                "VALUES ('delete', ?, ?, ?, ?, ?)",
-                (id, *tokens.columns),
-            )
-            connection.execute(
-                f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", (text.id, text.folded)
-            )
-        connection.execute("DELETE FROM text WHERE id = ?", (id,))
+    return new, read
 
 
 def drop(connection: sqlite3.Connection, part: int) -> None:
@@ -330,6 +335,18 @@ def _put_words(
     connection.executemany(f"INSERT INTO grams_{name} (rowid, text) VALUES (?, ?)", grams)
 
 
+def _drop_words(
+    connection: sqlite3.Connection, part: int, old: Sequence[StoredText], read: Sequence[tokenizer.TokenizedText]
+) -> None:
+    columns = "key, content, tags, moments"
+    connection.executemany(
+        f"INSERT INTO words_{part} (words_{part}, rowid, {columns}) VALUES ('delete', ?, ?, ?, ?, ?)",
+        ((tokens.id, *tokens.columns) for tokens in read),
+    )
+    grams = [(text.id, text.folded) for text in old]
+    connection.executemany(f"INSERT INTO grams_{part} (grams_{part}, rowid, text) VALUES ('delete', ?, ?)", grams)
+
+
 def _filled(connection: sqlite3.Connection, versions: Mapping[int, int]) -> dict[int, int]:
     """The slots that hold the words of these small partitions, filled if needed; those used last are kept."""
     if not versions:
@@ -393,6 +410,8 @@ def remove_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *
     the same content.
     """
     asked = {"parts": as_json(parts), "now": now}
+    expired: dict[int, list[int]] = {}
     for id, part in connection.execute(f"SELECT e.id, e.part {_EXPIRED_TEXTS}", asked).fetchall():
-        remove(connection, part, id)
+        expired.setdefault(part, []).append(id)
         connection.execute("UPDATE entry SET digest = '' WHERE id = ?", (id,))
+    change(connection, expired, {})

@@ -21,10 +21,44 @@ def test_a_text_put_again_replaces_the_one_before() -> None:
     """Only the words of the newest text are found."""
     rows = Rows()
     rows.save(Row("drink", "green tea"))
-    texts.remove(rows.connection, 1, rows.id("drink"))
-    texts.put_many(rows.connection, 1, [(rows.id("drink"), "drink", "black coffee", ["morning"])])
+    texts.change(rows.connection, {1: [rows.id("drink")]}, {})
+    texts.change(rows.connection, {}, {1: [(rows.id("drink"), "drink", "black coffee", ["morning"])]})
 
     assert ([], ["drink"], ["drink"]) == (rows.keys("tea"), rows.keys("coffee"), rows.keys("morning"))
+
+
+@pytest.mark.parametrize("size", [40, SMALL + 40])
+def test_many_changes_at_once_are_as_each_by_itself(size: int) -> None:
+    """Some texts go, some get others, and some are new; whether the partition has tables of its own or not."""
+    rows = Rows()
+    rows.save_many(Row(f"k{n}", f"tea {n} cup") for n in range(size))
+    gone, other = range(1, 30, 3), range(2, 30, 3)
+    new: list[texts.NewText] = [(id, f"k{id - 1}", f"milk {id}", []) for id in (*other, size + 1)]
+    texts.change(rows.connection, {1: [*gone, *other]}, {1: new})
+    (opened,) = texts.opened(rows.connection, [1])
+
+    left = sorted({*range(1, size + 1)} - {*gone, *other})
+    assert left == sorted(opened.all('"tea"')) == sorted(opened.containing("tea", limit=size))
+    assert [*other, size + 1] == sorted(opened.all('"milk"'))
+    assert {"tea": len(left), "milk": len(new)} == opened.counts(["tea", "milk"])
+    assert (len(left) + len(new), {*gone, *other}) == (
+        opened.size,
+        texts.gone(rows.connection, 1, since=opened.state._replace(stamp=opened.state.stamp - 1), now=opened.state),
+    )
+
+
+def test_another_text_for_an_entry_is_one_segment_more() -> None:
+    """FTS5 reads every segment in a search, and merges them at times."""
+    rows = Rows()
+    rows.save_many(Row(f"k{n}", "tea") for n in range(SMALL + 1))
+    rows.connection.commit()
+    segments = "SELECT count(DISTINCT segid) FROM words_1_idx"
+    ((before,),) = rows.connection.execute(segments)
+    rows.connection.execute("BEGIN")
+    texts.change(rows.connection, {1: [7]}, {1: [(7, "k6", "coffee", [])]})
+    rows.connection.commit()
+
+    assert [(before + 1,)] == rows.connection.execute(segments).fetchall()
 
 
 def test_what_was_not_committed_is_not_there() -> None:
@@ -33,7 +67,7 @@ def test_what_was_not_committed_is_not_there() -> None:
     rows.connection.commit()
     before = _tables(rows.connection)
     rows.connection.execute("BEGIN")
-    texts.put_many(rows.connection, 4, [(1, "k", "tea", [])])
+    texts.change(rows.connection, {}, {4: [(1, "k", "tea", [])]})
     found = texts.opened(rows.connection, [4])[0].best('"tea"', limit=1)
     rows.connection.rollback()
 
@@ -56,9 +90,9 @@ def test_a_partition_is_dropped_whole() -> None:
 def test_removing_what_is_not_there_is_fine() -> None:
     """A row without text, in a partition without text or with, is no error."""
     rows = Rows()
-    texts.remove(rows.connection, 9, 1)
+    texts.change(rows.connection, {9: [1]}, {})
     rows.save(Row("a", "tea"))
-    texts.remove(rows.connection, 1, 77)
+    texts.change(rows.connection, {1: [77]}, {})
 
     assert ["a"] == rows.keys("tea")
 
