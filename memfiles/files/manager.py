@@ -126,7 +126,8 @@ class MemoryManager:
             self._store = store = self._open()
             self.origin = check_origin(self._find_origin()) if self._find_origin is not None else None
             told: dict[str, Any] = {"now": self._now, "subscribers": self.subscribers, "origin": self.origin}
-            self._records = RecordRepository(store, FILE_KIND, note_loss=partial(note, self), **told)
+            self._records = RecordRepository(store, FILE_KIND, **told)
+            self._records.note_loss = partial(note, self)
             self.gate.look_at_hand_edits(self)
         self._repair_files()
         with collector_paused():

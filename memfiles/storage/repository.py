@@ -70,19 +70,16 @@ class RecordRepository(Generic[R]):
         subscribers: Subscribers,
         origin: str | None = None,
         listener: ChangeListener[R] | None = None,
-        note_loss: Callable[[Mapping[str, int]], None] | None = None,
     ) -> None:
-        """Declared records must be passed to ``declare``. ``origin`` is the id of this directory, if it is mirrored.
-
-        ``note_loss`` is called before records are committed here that lost text, with their revisions before by path.
-        """
+        """Declared records must be passed to ``declare``. ``origin`` is the id of this directory, if it is mirrored."""
         self.store = store
         self._kind = kind
         self._now = now
         self._subscribers = subscribers
         self.origin = origin
         self._listener = listener
-        self.note_loss = note_loss
+        self.note_loss: Callable[[Mapping[str, int]], None] | None = None
+        """Called before records that lost text are committed here, with their revisions before, by path."""
         self._seen: dict[str, Observed[R] | None] = {}
         self._seen_bytes = 0  # of the undeclared ones
         self._written: dict[str, Signature | None] = {}  # by this process, and too many to be remembered as seen
