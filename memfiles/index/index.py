@@ -334,7 +334,7 @@ class MemoryFallback:
     @contextmanager
     def transaction(self, source: DerivedDatabase) -> Iterator[sqlite3.Connection]:
         """Current tables; they are copied from ``source`` first, if that can be read."""
-        if self._connection is not None and self._connection.in_transaction:  # which was interrupted
+        if self._connection is not None and self._connection.in_transaction:  # of a call that was interrupted
             self.drop()
         connection = self._connection = self._connection or self._copy(source)
         paths = list(self._records.differing(lambda work: work(connection), []))

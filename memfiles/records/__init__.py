@@ -139,7 +139,7 @@ else:
                 raise TypeError(f"{cls.__name__} takes {', '.join(cls._fields)}, each once")
             return values
 
-        _make = classmethod(tuple.__new__)  # of all fields; as quick as of rows of a query
+        _make = classmethod(tuple.__new__)  # takes all fields and checks nothing: it runs for every row of a query
 
         def _replace(self, **named):
             return type(self)(**self._asdict() | named)

@@ -16,6 +16,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from memfiles.errors import LockTimeout, StorageFailed
 from memfiles.storage.atomic import make_folder
@@ -25,6 +26,7 @@ STRIPES = 512
 _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _SHORTEST_WAIT = 0.0002
 _LONGEST_WAIT = 0.002
+T = TypeVar("T")
 
 
 class _Forks:
@@ -79,6 +81,16 @@ class ThreadLocks:
         is called once they are held, and may raise.
         """
         return HeldLocks(self, {zlib.crc32(path.encode()) % STRIPES: path for path in paths}, check)
+
+    def while_held(self, paths: Iterable[str], work: Callable[[], T]) -> T:
+        """What ``work`` returns, called while the locks of these records are held; they are not after an interrupt."""
+        held = self.hold(paths)
+        try:
+            with held:
+                return work()
+        except BaseException:
+            held.release()  # the interrupt may have come just before the context did that
+            raise
 
     def _take_all(self, wanted: Mapping[int, str], begun: list[int]) -> None:
         """Take these stripes, of the records at the paths; ``begun`` are those to release afterwards."""
@@ -246,8 +258,8 @@ class RecordLocks(ThreadLocks):
 class HeldLocks:
     """The locks of some records, held while in the context. A class, as every change comes through here.
 
-    If an interrupt comes when the context is about to end, before ``__exit__`` does anything, they stay held: so
-    whoever goes on after interrupts calls ``release`` as well.
+    If an interrupt comes when the context is about to end, before ``__exit__`` does anything, they stay held. So
+    whoever goes on after interrupts calls ``release`` as well, or uses ``while_held``.
     """
 
     __slots__ = ("_begun", "_check", "_locks", "_wanted")

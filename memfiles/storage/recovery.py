@@ -17,6 +17,7 @@ import stat
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import BytesIO, FileIO
 from typing import Literal
 
@@ -111,9 +112,8 @@ def _recover_journal(directory: int, name: str, locks: RecordLocks, *, at: str, 
         if data is None:
             return False
         versions = _newest_versions(data)
-        with locks.hold(versions):
-            for version in versions.values():
-                _replay(directory, version, at=at, flush=flush, always=must_rewrite(data))
+        replay = partial(_replay, directory, at=at, flush=flush, always=must_rewrite(data))
+        locks.while_held(versions, lambda: [replay(version) for version in versions.values()])
         if flush:
             atomic.sync_published(directory, versions)
         atomic.remove(directory, f"{FOLDER}/{name}")

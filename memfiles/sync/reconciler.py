@@ -136,8 +136,8 @@ def plan_merge(
     """What becomes of the local record, given the mirror's copy and the copies that the mirror is known to have had."""
     sent = row.sent.body if row.sent else None
     known = [decode_copy(body, path=path) for body in (sent, row.body) if body]
-    settled_before = {row.digest, digest(sent) if sent else None}
-    is_settled = settled_before == {None} or digest(encode_copy(local)) in settled_before
+    settled_before = {row.digest, digest(sent) if sent and _may_include(remote, known[0]) else None}
+    is_settled = (sent is None and row.digest is None) or digest(encode_copy(local)) in settled_before
     merged = merge_copies(local, remote, context=MergeContext(known, is_settled, on_conflict, at, marks or {}))
     record: SyncedRecord | None = merged.record
     outcome: Outcome
@@ -162,6 +162,14 @@ def plan_merge(
         drops_copy=merged.forgets_remote or bool(lacking(pieces_in(remote), pieces_in(merged.record))),
         redacts=lacking(pieces_in(local), pieces_in(merged.record)),
     )
+
+
+def _may_include(remote: SyncedRecord, sent: SyncedRecord) -> bool:
+    """Whether the mirror's copy can have been made of what was sent here: it has the revision of the last change of it.
+
+    If the directory was put back from a backup, the mirror is beyond that revision, by changes that are unknown here.
+    """
+    return any(remote.origins.get(origin) == at == sent.revision for origin, at in sent.origins.items())
 
 
 @dataclass(slots=True)
@@ -258,7 +266,7 @@ class Reconciler:
             return self._carry_out(step_now, path, local, row)
         try:
             version = self.mirror.put(path, step.body, when=equals(step.version) if step.version else ABSENT)  # 2
-        except MirrorConflict:  # with our own copy, if it was put twice: the row now has what was sent
+        except MirrorConflict:  # perhaps with our own copy, put twice: the row that is read now has what was sent
             row = self.ledger.find(path)
             return self._carry_out(next_step(path, local, row, self.mirror.get(path)), path, local, row)
         self._acknowledge(path, Stored(step.body, version), digest(step.body), local)  # 3

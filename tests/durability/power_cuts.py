@@ -58,16 +58,18 @@ def cuts(ground: Disk, *, seconds: float, chance: random.Random) -> Iterator[Cut
         problems, done = _found(directory, acknowledged)
         if ground.reuses_blocks:
             torn = _torn_copies(directory)
-            problems = [problem for problem in problems if not any(name in problem for name in torn)]
+            problems = [
+                each for each in problems if not each.startswith(tuple(f"left behind: {path}" for path in torn))
+            ]
         yield Cut(number, acknowledged, problems)
 
 
 def _torn_copies(directory: Path) -> list[str]:
-    """The names of quarantined files that are no JSON: of replaced versions whose blocks were used again.
+    """The paths of quarantined files that are no JSON: of replaced versions whose blocks were used again.
 
     The cut brought their names back. What replaced them came from the journal.
     """
-    return [path.name for path in directory.glob("quarantine/*") if not _is_json(path.read_bytes())]
+    return [f"quarantine/{path.name}" for path in directory.glob("quarantine/*") if not _is_json(path.read_bytes())]
 
 
 def _is_json(data: bytes) -> bool:

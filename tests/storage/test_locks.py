@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import pytest
 from memfiles.errors import LockTimeout, StorageFailed
 from memfiles.storage.atomic import Descriptor
 from memfiles.storage.locks import FOLDER, STRIPES, RecordLocks
+from tests.durability.interrupted import Interrupted
 from tests.support.another_process import another_process
 
 PATH = "notes.json"
@@ -284,3 +286,28 @@ def test_a_lock_file_that_a_fork_may_have_copied_unseen_is_not_kept_open(
     monkeypatch.undo()
 
     assert 0 == open_lock_files(tmp_path)
+
+
+def test_nothing_is_held_after_an_interrupt_at_any_call(directory: int) -> None:
+    """Python raises one as a function begins: also as the release does, of which the context knows nothing then."""
+    mine, step, seen = locks(directory), 0, 0
+
+    def interrupt_there(_: object, what: str, __: object) -> None:
+        nonlocal seen
+        seen += what == "call"
+        if what == "call" and seen == step:
+            raise Interrupted
+
+    with ThreadPoolExecutor(1) as other:
+        while seen >= step:
+            step, seen = step + 1, 0
+            try:
+                sys.setprofile(interrupt_there)
+                mine.while_held(["a.json", "b.json"], lambda: None)
+            except Interrupted:
+                pass
+            finally:
+                sys.setprofile(None)
+            other.submit(mine.while_held, ["a.json", "b.json"], lambda: None).result()
+
+    assert step > 5

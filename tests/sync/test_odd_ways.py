@@ -119,8 +119,14 @@ def test_a_copy_that_was_put_twice_is_known(open_machine: Opener, mirror: Memory
     assert one.manager.read("notes") == two.manager.read("notes") == content_in(mirror)
 
 
-def test_a_directory_that_was_put_back_loses_nothing(open_machine: Opener, mirror: MemoryMirror) -> None:
-    """After a backup was put back, what is written is merged, also if the mirror's history is far beyond it."""
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_directory_that_was_put_back_loses_nothing(
+    open_machine: Opener, mirror: MemoryMirror, *, is_away: bool
+) -> None:
+    """After a backup was put back, what is written is merged, also if the mirror's history is far beyond it.
+
+    So it is if the first push got no answer, and what was pushed may be there or not.
+    """
     one = open_machine("one")
     one.manager.append("notes", "- before\n")
     one.close()
@@ -132,8 +138,11 @@ def test_a_directory_that_was_put_back_loses_nothing(open_machine: Opener, mirro
     one.close()
     shutil.rmtree(one.manager.directory)
     shutil.copytree(backup, one.manager.directory)
-    one = open_machine("one")
+    absent = AbsentMirror(mirror, is_away=is_away)
+    one = open_machine("one", through=absent)
     one.manager.append("notes", "- after\n")
+    one.sync.flush(1)
+    absent.is_away = False
     one.sync.flush(60)
     lines = one.manager.read("notes").splitlines()
 

@@ -54,7 +54,7 @@ _LEAST_BYTES = LEAST_BLOCK_BYTES - len("kL") + len(", scope run\n")  # of an ent
 _AUTHOR_BYTES = len(', saved by ""')
 _CUT_BYTES = len(", an excerpt of 1 bytes")
 _AT_ONCE = 256
-_FEW_BYTES = 256  # hardly any entry fits in fewer
+_FEW_BYTES = 256  # few entries fit in less
 _DROPPED_BYTES = len("\r\n|")  # a line end at the end of a text, and the first bar, which ``LEAST_BLOCK_BYTES`` has
 Role = Literal["pinned", "included", "answer", "neighbour"]
 _ROLES: tuple[Role, Role] = ("answer", "neighbour")
@@ -352,7 +352,7 @@ def _offered(
 
     The texts of ``known`` entries can be looked up before the walk reaches them.
     """
-    paths = {entry.uid: entry.path for entry in known}  # the index says that of an offer
+    paths = {entry.uid: entry.path for entry in known}  # an offer has its own
     parts = queries.parts(connection, view)
     offers = chain.from_iterable(
         queries.recent(connection, parts, now=block.now, pinned=held, room=lambda: block.left_bytes)

@@ -62,7 +62,7 @@ class Offered(Protocol):
 
 
 TextLookup = Callable[[Offered], Entry | None]
-"""The entry of a uid, None if it is gone meanwhile. Called only for entries that may still fit."""
+"""The entry that was offered, None if it is gone meanwhile. Called only for entries that may still fit."""
 
 
 class Hydration(Struct, frozen=True):
@@ -242,7 +242,7 @@ def explain(
 
 
 def _kept_block(entry: Entry) -> str:
-    """The block of an entry; kept with it, as the next prompt shows most of the same."""
+    """The block of an entry; kept with it, which takes as much again, as the next prompt shows most of the same."""
     known: str | None = vars(entry).get("block")
     if known is None:
         known = vars(entry)["block"] = block_of(entry)

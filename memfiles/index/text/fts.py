@@ -21,6 +21,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Literal
 
 from memfiles.index.text import tokenizer
@@ -164,8 +165,8 @@ def change(
 ) -> None:
     """Remove the texts of the entries with these ids, if there are any, and index those of entries that have none.
 
-    Both are given by partition. The words are written last: FTS5 writes a segment when a statement that could be undone
-    halfway comes after its own, or a lower row, and each segment makes searches slower.
+    Both are given by partition. The words are written last, by row: FTS5 writes a segment whenever a row is lower than
+    the last one, or another statement opens a savepoint, and each segment makes searches slower.
     """
     held = {part: texts(connection, sorted(ids)) for part, ids in removed.items()}
     words = {part: tokens(connection, [text.id for text in found]) for part, found in held.items() if found}
@@ -195,7 +196,7 @@ def _put_texts(
     """Write the texts of entries and their tokens, and return both."""
     new = [
         StoredText(id, _storable(key), _storable(content), _storable(_TAG_SEPARATOR.join(tags)), *said)
-        for id, key, content, tags, *said in entries
+        for id, key, content, tags, *said in sorted(entries, key=itemgetter(0))
     ]
     read = tokenizer.tokenized(new)
     rows = []

@@ -153,13 +153,7 @@ class PostgresStore:
         if not all(map(is_record_path, wanted)):
             bad = next(path for path in wanted if not is_record_path(path))
             raise InvalidArgument(f"there can be no record at {bad[:200]!r}: nothing was changed")
-        held = self._threads.hold(wanted)
-        try:
-            with held:
-                return self._change(wanted, decide, hook)
-        except BaseException:
-            held.release()  # an interrupt may have come just before the context did that
-            raise
+        return self._threads.while_held(wanted, lambda: self._change(wanted, decide, hook))
 
     def changes(self, since: str | None = None) -> Changes:
         """See ``RecordStore``. A point is what a snapshot of the database had seen, in a history of the database."""

@@ -47,18 +47,19 @@ def test_many_changes_at_once_are_as_each_by_itself(size: int) -> None:
     )
 
 
-def test_another_text_for_an_entry_is_one_segment_more() -> None:
-    """FTS5 reads every segment in a search, and merges them at times."""
+@pytest.mark.parametrize(("ids", "more"), [([7], 1), ([9, 8, 7, 30], 2)])
+def test_other_texts_for_entries_are_few_segments_more(ids: list[int], more: int) -> None:
+    """FTS5 reads every segment in a search, and merges them at times; here they are one of removals, one of texts."""
     rows = Rows()
     rows.save_many(Row(f"k{n}", "tea") for n in range(SMALL + 1))
     rows.connection.commit()
     segments = "SELECT count(DISTINCT segid) FROM words_1_idx"
     ((before,),) = rows.connection.execute(segments)
     rows.connection.execute("BEGIN")
-    texts.change(rows.connection, {1: [7]}, {1: [(7, "k6", "coffee", [])]})
+    texts.change(rows.connection, {1: ids}, {1: [(id, f"k{id - 1}", "coffee", []) for id in ids]})
     rows.connection.commit()
 
-    assert [(before + 1,)] == rows.connection.execute(segments).fetchall()
+    assert [(before + more,)] == rows.connection.execute(segments).fetchall()
 
 
 def test_what_was_not_committed_is_not_there() -> None:
