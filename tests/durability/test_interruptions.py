@@ -32,7 +32,7 @@ CLOSES = 10
 MOMENT = 0.3  # seconds
 LONG = 60
 FEWEST_CALLS = 100
-STRIDE = 31
+STRIDE = 61
 
 
 @pytest.fixture
