@@ -348,7 +348,7 @@ class RowWriter:
 
     def finish(self) -> None:
         """Write the new texts and the totals, and drop partitions without entries."""
-        fts.change(self._connection, self._old_texts, self._new_texts)
+        fts.replace_texts(self._connection, self._old_texts, self._new_texts)
         for key, change in self._sums.items():
             if change != NOTHING:
                 self._connection.execute(_COUNT, (*key, *change))

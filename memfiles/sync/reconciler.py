@@ -165,7 +165,7 @@ def plan_merge(
 
 
 def _may_include(remote: SyncedRecord, sent: SyncedRecord) -> bool:
-    """Whether the mirror's copy can have been made of what was sent here: it has the revision of the last change of it.
+    """Whether the mirror's copy can include what was sent: its version vector has the last revision of that exactly.
 
     If the directory was put back from a backup, the mirror is beyond that revision, by changes that are unknown here.
     """

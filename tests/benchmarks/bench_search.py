@@ -57,6 +57,6 @@ def test_insert() -> None:
     saved = contents(random.Random(1), 20_000)
     rows = Rows()
     entries = [(n, f"k{n}", content, ()) for n, content in enumerate(saved)]
-    taken = seconds(lambda: fts.change(rows.connection, {}, {1: entries}))
+    taken = seconds(lambda: fts.replace_texts(rows.connection, {}, {1: entries}))
     length = sum(map(len, saved)) / len(saved)
     show(f"insert of a text of {length:.0f} characters", f"{taken / len(saved) * 1e6:.1f} us", "<= 15")

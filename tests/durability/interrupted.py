@@ -34,7 +34,7 @@ _PATIENCE_BARE = 0.0002
 _SWITCH_SECONDS = 0.0001
 _STUCK_SECONDS = 120
 
-Change = Callable[[memfiles.Memory, Any, str], object]
+Work = Callable[[memfiles.Memory, Any, str], object]
 
 WORKFLOW = f"""
 memory:
@@ -43,8 +43,8 @@ memory:
 agents:
   guide: {{memory: [{{id: {UID}, mode: rw}}]}}
 """
-"""Of the memory that ``CHANGES`` change."""
-CHANGES: dict[str, Change] = {
+"""Of the memory that ``WORK`` is done on."""
+WORK: dict[str, Work] = {
     "append": lambda memory, session, text: memory.manager.append(UID, f"{text}\n"),
     "edit": lambda memory, session, text: memory.manager.edit(UID, "begun", "begun."),
     "save": lambda memory, session, text: memory.entries.save(session, "plan", text),
@@ -121,12 +121,12 @@ def _interrupted(run: Callable[[], None]) -> None:
 
 
 def interrupt_everywhere(
-    memory: memfiles.Memory, change: Change, event: str, *, stride: int = 1, but: str = "nowhere"
+    memory: memfiles.Memory, work: Work, event: str, *, stride: int = 1, but: str = "nowhere"
 ) -> int:
-    """Change the memory again and again, each time interrupted ``stride`` calls later; how many calls there are.
+    """Do the work again and again, each time interrupted ``stride`` calls later; how many calls there are.
 
     Python raises an interrupt as a function begins (``call``), or as one in C ends (``c_return``). After each, another
-    thread changes the same. Calls of or by modules with ``but`` in their path are left alone.
+    thread does the same. Calls of or by modules with ``but`` in their path are left alone.
     """
     step = seen = random.randrange(stride)
     session = memory.session("guide")
@@ -144,17 +144,17 @@ def interrupt_everywhere(
             raise Interrupted
 
     with ThreadPoolExecutor(1) as other:
-        change(memory, session, "first")
+        work(memory, session, "first")
         while seen >= step:
             step, seen = step + stride, 0
             try:
                 sys.setprofile(interrupt_there)
-                change(memory, session, f"interrupted at {step}")
+                work(memory, session, f"interrupted at {step}")
             except Interrupted:
                 pass
             finally:
                 sys.setprofile(None)
-            other.submit(change, memory, session, f"after {step}").result(timeout=60)
+            other.submit(work, memory, session, f"after {step}").result(timeout=60)
     return step
 
 

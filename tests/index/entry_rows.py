@@ -69,15 +69,15 @@ class Rows:
         marks = ",".join("?" * len(COLUMNS.split(",")))
         self.connection.executemany(f"INSERT INTO entry ({COLUMNS}) VALUES ({marks})", values)
         for part, entries in by_part.items():
-            texts.change(self.connection, {}, {part: entries})
+            texts.replace_texts(self.connection, {}, {part: entries})
 
     def grow(self, *parts: int) -> None:
         """Give partitions tables of their own, as if they had once had many entries."""
         passing = [(10**9 + number, f"passing {number}", "a passing tea", ["tag"]) for number in range(texts.SMALL + 1)]
         for part in parts:
-            texts.change(self.connection, {}, {part: passing})
+            texts.replace_texts(self.connection, {}, {part: passing})
             for id, *_ in passing:
-                texts.change(self.connection, {part: [id]}, {})
+                texts.replace_texts(self.connection, {part: [id]}, {})
 
     def id(self, key: str) -> int:
         """The row of a key."""
@@ -92,7 +92,7 @@ class Rows:
     def remove(self, key: str) -> None:
         """Take an entry out."""
         ((id, part),) = self.connection.execute("SELECT id, part FROM entry WHERE key = ?", (key,))
-        texts.change(self.connection, {part: [id]}, {})
+        texts.replace_texts(self.connection, {part: [id]}, {})
         self.connection.execute("DELETE FROM entry WHERE id = ?", (id,))
 
     def search(

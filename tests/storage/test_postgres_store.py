@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -29,7 +30,7 @@ from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
 from mirrors.testing.stores.place import append, body_of, lines, next_version, put, read, remove
 from tests.conftest import unavailable
-from tests.durability.interrupted import CHANGES, WORKFLOW, interrupt_everywhere
+from tests.durability.interrupted import WORK, WORKFLOW, Interrupted, interrupt, interrupt_everywhere
 from tests.index.test_store_cache import ANN, entries_at
 from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server, stores_of
 from tests.support.proxy import Cut, CuttingProxy
@@ -586,7 +587,28 @@ def test_an_interrupt_at_any_call_leaves_nothing_locked(event: str, server: Post
     """After each of them another thread can change the same record; those in the pool may cost it a connection."""
     text = WORKFLOW.replace("memory:\n", f"memory:\n  store: {json.dumps(server.url(server.workspace()))}\n", 1)
     with opened(tmp_path, text) as memory:
-        assert interrupt_everywhere(memory, CHANGES["append"], event, but="psycopg") > FEWEST_CALLS
+        assert interrupt_everywhere(memory, WORK["append"], event, but="psycopg") > FEWEST_CALLS
+
+
+def test_an_interrupted_transaction_costs_no_connection(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """As often as there are connections, somebody stops waiting for the server; then there is one left."""
+    store = open_store(server.workspace(), patience=2.0)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(store.location.pool):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with (
+                pytest.raises(Interrupted),
+                store.connections.transaction(b"SELECT pg_sleep(30)", {}, what="nothing was done"),
+            ):
+                pass
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    append(store, ["a.json"], "1")
+
+    assert ["1"] == lines(store, "a.json")
 
 
 def test_every_error_of_psycopg_has_one_of_ours() -> None:

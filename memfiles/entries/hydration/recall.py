@@ -54,7 +54,7 @@ _LEAST_BYTES = LEAST_BLOCK_BYTES - len("kL") + len(", scope run\n")  # of an ent
 _AUTHOR_BYTES = len(', saved by ""')
 _CUT_BYTES = len(", an excerpt of 1 bytes")
 _AT_ONCE = 256
-_FEW_BYTES = 256  # few entries fit in less
+_NEARLY_FULL_BYTES = 256  # few entries fit in less
 _DROPPED_BYTES = len("\r\n|")  # a line end at the end of a text, and the first bar, which ``LEAST_BLOCK_BYTES`` has
 Role = Literal["pinned", "included", "answer", "neighbour"]
 _ROLES: tuple[Role, Role] = ("answer", "neighbour")
@@ -352,7 +352,7 @@ def _offered(
 
     The texts of ``known`` entries can be looked up before the walk reaches them.
     """
-    paths = {entry.uid: entry.path for entry in known}  # an offer has its own
+    paths = {entry.uid: entry.path for entry in known}  # offers have paths of their own
     parts = queries.parts(connection, view)
     offers = chain.from_iterable(
         queries.recent(connection, parts, now=block.now, pinned=held, room=lambda: block.left_bytes)
@@ -383,6 +383,6 @@ def _batch(offers: Iterator[Offer], room: int) -> Iterator[Offer]:
     for offer in islice(offers, _AT_ONCE):
         yield offer
         if offer.block_bytes <= room:
-            was_free, room = room >= _FEW_BYTES, room - offer.block_bytes
-            if room < (_FEW_BYTES if was_free else LEAST_BLOCK_BYTES):
+            was_free, room = room >= _NEARLY_FULL_BYTES, room - offer.block_bytes
+            if room < (_NEARLY_FULL_BYTES if was_free else LEAST_BLOCK_BYTES):
                 return

@@ -160,7 +160,7 @@ def opened(connection: sqlite3.Connection, parts: Sequence[int]) -> list[PartTex
     ]
 
 
-def change(
+def replace_texts(
     connection: sqlite3.Connection, removed: Mapping[int, Collection[int]], added: Mapping[int, Sequence[NewText]]
 ) -> None:
     """Remove the texts of the entries with these ids, if there are any, and index those of entries that have none.
@@ -415,4 +415,4 @@ def remove_expired_texts(connection: sqlite3.Connection, parts: Sequence[int], *
     for id, part in connection.execute(f"SELECT e.id, e.part {_EXPIRED_TEXTS}", asked).fetchall():
         expired.setdefault(part, []).append(id)
         connection.execute("UPDATE entry SET digest = '' WHERE id = ?", (id,))
-    change(connection, expired, {})
+    replace_texts(connection, expired, {})

@@ -153,7 +153,7 @@ class PostgresStore:
         if not all(map(is_record_path, wanted)):
             bad = next(path for path in wanted if not is_record_path(path))
             raise InvalidArgument(f"there can be no record at {bad[:200]!r}: nothing was changed")
-        return self._threads.while_held(wanted, lambda: self._change(wanted, decide, hook))
+        return self._thread_locks.while_held(wanted, lambda: self._change(wanted, decide, hook))
 
     def changes(self, since: str | None = None) -> Changes:
         """See ``RecordStore``. A point is what a snapshot of the database had seen, in a history of the database."""
@@ -237,7 +237,7 @@ class PostgresStore:
 
     def _begin(self) -> None:
         """Create what belongs to this process alone, also in a forked child."""
-        self._threads = ThreadLocks(timeout=self._lock_timeout)
+        self._thread_locks = ThreadLocks(timeout=self._lock_timeout)
         self.connections = Connections(
             self.location,
             patience=self._patience,

@@ -146,11 +146,11 @@ def test_any_text_can_be_saved_found_and_removed(key: str, content: str, tags: l
     """What was put in is taken out again without a trace, whatever characters it holds."""
     rows = Rows()
     rows.grow(1)
-    texts.change(rows.connection, {}, {1: [(1, key, content, tags)]})
-    texts.change(rows.connection, {1: [1]}, {})
-    texts.change(rows.connection, {}, {1: [(1, key, content + " zebra", tags)]})
+    texts.replace_texts(rows.connection, {}, {1: [(1, key, content, tags)]})
+    texts.replace_texts(rows.connection, {1: [1]}, {})
+    texts.replace_texts(rows.connection, {}, {1: [(1, key, content + " zebra", tags)]})
     found = texts.opened(rows.connection, [1])[0].best('"zebra"', limit=10)
-    texts.change(rows.connection, {1: [1]}, {})
+    texts.replace_texts(rows.connection, {1: [1]}, {})
 
     assert ([1], []) == (found, rows.connection.execute("SELECT * FROM counts_1").fetchall())
 

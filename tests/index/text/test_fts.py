@@ -21,8 +21,8 @@ def test_a_text_put_again_replaces_the_one_before() -> None:
     """Only the words of the newest text are found."""
     rows = Rows()
     rows.save(Row("drink", "green tea"))
-    texts.change(rows.connection, {1: [rows.id("drink")]}, {})
-    texts.change(rows.connection, {}, {1: [(rows.id("drink"), "drink", "black coffee", ["morning"])]})
+    texts.replace_texts(rows.connection, {1: [rows.id("drink")]}, {})
+    texts.replace_texts(rows.connection, {}, {1: [(rows.id("drink"), "drink", "black coffee", ["morning"])]})
 
     assert ([], ["drink"], ["drink"]) == (rows.keys("tea"), rows.keys("coffee"), rows.keys("morning"))
 
@@ -34,7 +34,7 @@ def test_many_changes_at_once_are_as_each_by_itself(size: int) -> None:
     rows.save_many(Row(f"k{n}", f"tea {n} cup") for n in range(size))
     gone, other = range(1, 30, 3), range(2, 30, 3)
     new: list[texts.NewText] = [(id, f"k{id - 1}", f"milk {id}", []) for id in (*other, size + 1)]
-    texts.change(rows.connection, {1: [*gone, *other]}, {1: new})
+    texts.replace_texts(rows.connection, {1: [*gone, *other]}, {1: new})
     (opened,) = texts.opened(rows.connection, [1])
 
     left = sorted({*range(1, size + 1)} - {*gone, *other})
@@ -56,7 +56,7 @@ def test_other_texts_for_entries_are_few_segments_more(ids: list[int], more: int
     segments = "SELECT count(DISTINCT segid) FROM words_1_idx"
     ((before,),) = rows.connection.execute(segments)
     rows.connection.execute("BEGIN")
-    texts.change(rows.connection, {1: ids}, {1: [(id, f"k{id - 1}", "coffee", []) for id in ids]})
+    texts.replace_texts(rows.connection, {1: ids}, {1: [(id, f"k{id - 1}", "coffee", []) for id in ids]})
     rows.connection.commit()
 
     assert [(before + more,)] == rows.connection.execute(segments).fetchall()
@@ -68,7 +68,7 @@ def test_what_was_not_committed_is_not_there() -> None:
     rows.connection.commit()
     before = _tables(rows.connection)
     rows.connection.execute("BEGIN")
-    texts.change(rows.connection, {}, {4: [(1, "k", "tea", [])]})
+    texts.replace_texts(rows.connection, {}, {4: [(1, "k", "tea", [])]})
     found = texts.opened(rows.connection, [4])[0].best('"tea"', limit=1)
     rows.connection.rollback()
 
@@ -91,9 +91,9 @@ def test_a_partition_is_dropped_whole() -> None:
 def test_removing_what_is_not_there_is_fine() -> None:
     """A row without text, in a partition without text or with, is no error."""
     rows = Rows()
-    texts.change(rows.connection, {9: [1]}, {})
+    texts.replace_texts(rows.connection, {9: [1]}, {})
     rows.save(Row("a", "tea"))
-    texts.change(rows.connection, {1: [77]}, {})
+    texts.replace_texts(rows.connection, {1: [77]}, {})
 
     assert ["a"] == rows.keys("tea")
 
