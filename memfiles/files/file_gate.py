@@ -29,6 +29,7 @@ from memfiles.secrets.gate import Gated, LabelGate, Policy, Scanner, check_label
 if TYPE_CHECKING:
     from memfiles.files.manager import MemoryManager
     from memfiles.storage.events import RecordChanged
+    from memfiles.storage.repository import RecordRepository
     from memfiles.sync.mirror import Mirror
 
 Given = Literal["part", "all", "nothing"]
@@ -138,11 +139,16 @@ def _finish_one(manager: MemoryManager, path: str, revision: int) -> None:
         manager.place.notes.strike_forgets([path])
 
 
-def erase(manager: MemoryManager, lost: Mapping[str, tuple[int, tuple[str, ...]]], records: object) -> int:
+def erase(
+    manager: MemoryManager,
+    lost: Mapping[str, tuple[int, tuple[str, ...]]],
+    records: RecordRepository[Record] | FilesOfUser,
+) -> int:
     """Remove texts that ``records`` lost (see ``Lost``) from everything else; returns how many kept copies held one.
 
-    1. delete quarantined copies that hold one; 2. scrub the sync ledger; 3. scrub every process's journal, and for the
-    file of a user the index of entries; 4. strike the notes of them.
+    1. delete kept copies that hold one, or an earlier one, whose process may have been killed: the note is of both;
+    2. scrub the sync ledger; 3. scrub every process's journal, and for the file of a user the index of entries;
+    4. strike the notes of them.
     """
     if not lost:
         return 0
@@ -151,6 +157,8 @@ def erase(manager: MemoryManager, lost: Mapping[str, tuple[int, tuple[str, ...]]
         lost = {records.path(uid_of(path) or ""): gone for path, gone in lost.items()}
     for path, (_, texts) in lost.items():
         pieces = [piece_of(text.encode(), known=(), nonce=os.urandom(NONCE_BYTES)) for text in texts]
+        with suppress(MemfilesError):  # the record is gone, or broken by now
+            pieces += records.current(path).redactions
         removed += store.kept.remove(path, holding=pieces)
     of_users = records.files.opened() if isinstance(records, FilesOfUser) else None
     scrub = partial(of_users.release, list(lost)) if of_users is not None else store.scrub

@@ -278,6 +278,26 @@ def test_a_redaction_of_a_killed_process_is_finished_by_another_one(
 
 
 @pytest.mark.parametrize("file", ["notes", "own"])
+def test_another_redaction_of_the_file_finishes_that_of_a_killed_process(file: str, where: str, tmp_path: Path) -> None:
+    """Both are noted once, and the note goes with the one that ends."""
+    path, user = tmp_path / "workflow.yaml", "ada" if file == "own" else None
+    path.write_text(WORKFLOW.format(place=f"{'store' if where.startswith('postgresql') else 'directory'}: {where}"))
+    kept = home_of(where).kept
+    with memfiles.open(path, watch=False) as memory:
+        memory.manager.append(file, "xylophone quagmire\n", user=user)
+        with closing(open_store(where)) as store:
+            (at,) = [it for it in store.changes().records if ("/users/" in it if user else it == f"{file}.json")]
+            body, _ = store.find(at) or (b"", None)
+        kept.keep(at, body, reason="test", at="2026-11-22T00:00:00.000Z", folder="quarantine")
+        killed = subprocess.run([sys.executable, "-c", REDACT, path, file], cwd=ROOT, check=False)
+        memory.manager.append(file, "another text\n", user=user)
+        memory.manager.redact(file, "another text", user=user)
+
+    assert (9, []) == (killed.returncode, kept.listing())
+    assert {} == home_of(where).notes.noted_forgets()
+
+
+@pytest.mark.parametrize("file", ["notes", "own"])
 def test_a_redaction_that_is_done_leaves_no_note(file: str, where: str, tmp_path: Path) -> None:
     """The next start finishes nothing."""
     path, user = tmp_path / "workflow.yaml", "ada" if file == "own" else None
