@@ -2,7 +2,8 @@
 
 The rules this file guards: a reader sees the old object or the new one, whole, and a body is on the disk when ``put``
 returns; a condition is checked and acted on under a lock that the file system shares between machines (NFS and SMB do;
-most FUSE mounts keep locks to one machine); and no symbolic link is followed out of the directory.
+most FUSE mounts keep locks to one machine); what a killed writer left is removed by the next listing, since its text may
+be redacted by then; and no symbolic link is followed out of the directory.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from memfiles.errors import (
     RecordCorrupt,
     StorageFailed,
 )
-from memfiles.records.keys import temp_path
+from memfiles.records.keys import TEMP_PREFIX, TEMP_SUFFIX, temp_path
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature
 from memfiles.storage.locks import FOLDER, RecordLocks
@@ -37,6 +38,7 @@ _REFUSALS = {
     *(errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENOTEMPTY),
 }
 _NO_FOLDER_FLUSH = {errno.EINVAL, errno.ENOTSUP}  # SMB, some FUSE: nothing to flush there
+_STAGED = (".json", ".part")  # a temp file of any other name may be somebody else's
 _SETTLED_NS = 2_000_000_000  # the coarsest time stamp of a file system (FAT)
 
 
@@ -63,8 +65,12 @@ class DirectoryMirror:
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
         """See ``Mirror.list``. A file unchanged since the last listing is not read again."""
         check_prefix(prefix)
+        left_over: list[str] = []
         with _failures(self._path):
-            found = dict(self._walk(self._root(), prefix=prefix))
+            root = self._root()
+            found = dict(self._walk(root, prefix=prefix, left_over=left_over))
+        for key in left_over:
+            root.drop_left_over(key)
         if not prefix:
             self._versions = {key: known for key, known in self._versions.copy().items() if key in found}
         return iter(sorted(found.items(), key=lambda pair: pair[0].encode()))
@@ -128,7 +134,8 @@ class DirectoryMirror:
                 self._opened = _Root(self._path, lock_timeout=self._lock_timeout)
             return self._opened
 
-    def _walk(self, root: _Root, *, prefix: str) -> Iterator[tuple[str, str]]:
+    def _walk(self, root: _Root, *, prefix: str, left_over: list[str]) -> Iterator[tuple[str, str]]:
+        """The objects; ``left_over`` takes the keys with temp files of writers, dead or alive."""
         waiting = [""]
         while waiting:
             above = waiting.pop()
@@ -140,6 +147,8 @@ class DirectoryMirror:
                     elif not is_folder and key.startswith(prefix) and is_key(key):
                         version = self._version_at(folder, name, key=key)
                         yield from [(key, version)] if version else []
+                    elif not is_folder and (staged := above + _staged_name(name)).startswith(prefix) and is_key(staged):
+                        left_over.append(staged)
 
     def _version_at(self, folder: int, name: str, *, key: str) -> str | None:
         """The version of a file; for a file that ``get`` would refuse, made of its size and time."""
@@ -167,7 +176,17 @@ class _Root:
         found = os.fstat(self.descriptor)
         self.identity = (found.st_dev, found.st_ino)
         self.locks = RecordLocks(self.descriptor, timeout=lock_timeout)
+        self._free_locks = RecordLocks(self.descriptor, timeout=0.0)
         self._check_lock_folder()
+
+    def drop_left_over(self, key: str) -> None:
+        """Remove the temp file of the object at ``key``, unless its writer is alive and has the lock."""
+        with (
+            suppress(OSError, LockTimeout, StorageFailed),
+            self._free_locks.hold([key]),
+            _folder_of(self.descriptor, key, make=False) as (folder, name),
+        ):
+            atomic.drop(folder, name)
 
     def _check_lock_folder(self) -> None:
         """Raise if a folder of the lock path is a symbolic link; missing folders are fine."""
@@ -238,6 +257,12 @@ def _flush(folder: int) -> None:
     except OSError as error:
         if error.errno not in _NO_FOLDER_FLUSH:
             raise
+
+
+def _staged_name(temp: str) -> str:
+    """The last segment of the key whose next body is in a temp file of this name; "" if it is not one of ours."""
+    name = temp.removeprefix(TEMP_PREFIX).removesuffix(TEMP_SUFFIX)
+    return name if name.endswith(_STAGED) and temp_path(name) == temp else ""
 
 
 def _version(body: bytes) -> str:

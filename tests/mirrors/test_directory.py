@@ -57,6 +57,22 @@ def test_the_files_are_the_objects(tmp_path: Path) -> None:
     assert 0o600 == stat.S_IMODE((tmp_path / "entries/@workspace/a.json").stat().st_mode)
 
 
+@pytest.mark.parametrize("prefix", ["", "entries/"])
+def test_what_a_killed_writer_left_is_removed_by_the_next_listing(tmp_path: Path, prefix: str) -> None:
+    """Not what a live one writes just now, nor a file that is nobody's of ours."""
+    mirror = DirectoryMirror(tmp_path)
+    for key in ("entries/a/1.json", "entries/a/2.json", "entries/a/x.part"):
+        mirror.put(key, b"1")
+    for name in (".1.json.tmp", ".2.json.tmp", ".x.part.tmp", ".other.tmp", "3.json.tmp"):
+        (tmp_path / "entries/a" / name).write_bytes(b"an earlier text")
+    with RecordLocks(os.open(tmp_path, os.O_RDONLY), timeout=0.0).hold(["entries/a/2.json"]):
+        listed = {key for key, _ in mirror.list(prefix)}
+    left = {path.name for path in (tmp_path / "entries/a").iterdir()}
+
+    assert {"entries/a/1.json", "entries/a/2.json", "entries/a/x.part", "entries/a/3.json.tmp"} == listed
+    assert {"1.json", "2.json", "x.part", ".2.json.tmp", ".other.tmp", "3.json.tmp"} == left
+
+
 def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     """Conditions are looked at and acted on under one lock; processes stand for machines on a share."""
     DirectoryMirror(tmp_path).put("a.json", b"")

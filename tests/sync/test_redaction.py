@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +18,11 @@ from memfiles.storage import quarantine
 from memfiles.sync import ledger
 from memfiles.sync.mirror import ANY, Condition
 from memfiles.sync.pack import INDEX, refresh_pack
+from mirrors import DirectoryMirror
 from mirrors.memory import MemoryMirror
+from tests.support import ROOT
 from tests.support.records import files_under
+from tests.support.saved import files_holding
 from tests.sync.conftest import Opener, content_in, in_mirror
 from tests.sync.entry_machine import EntryMachine
 from tests.sync.mirrors_for_tests import AbsentMirror
@@ -289,6 +294,39 @@ def test_a_pack_that_was_being_written_during_a_redaction_is_removed_in_the_end(
         one.pull()
 
         assert [] == objects_holding(mirror, SECRET)
+
+
+PACKING = """
+import os, sys
+from pathlib import Path
+from memfiles.storage import atomic
+from memfiles.sync.pack import refresh_pack
+from mirrors.directory import DirectoryMirror
+from tests.sync.entry_machine import EntryMachine
+move = atomic.move
+atomic.move = lambda folder, path, *, to: os._exit(9) if to.endswith(".part") else move(folder, path, to=to)
+mirror = DirectoryMirror(sys.argv[2])
+with EntryMachine(Path(sys.argv[1]), mirror) as one:
+    refresh_pack(one.replica, mirror, one.book)
+"""
+
+
+def test_a_part_of_a_pack_whose_upload_was_killed_loses_the_text_too(tmp_path: Path) -> None:
+    """In a mirror that is a directory: the part had no name yet."""
+    (tmp_path / "mirror").mkdir()
+    mirror = DirectoryMirror(tmp_path / "mirror")
+    with EntryMachine(tmp_path / "one", mirror) as one:
+        one.manager.append("notes", f"one: {SECRET}\n")
+        assert one.flush()
+    places = [str(tmp_path / "one"), str(tmp_path / "mirror")]
+    killed = subprocess.run([sys.executable, "-c", PACKING, *places], cwd=ROOT, check=False)
+    left = files_holding(tmp_path / "mirror", SECRET)
+    with EntryMachine(tmp_path / "one", mirror) as one:
+        one.manager.redact("notes", SECRET)
+        assert one.flush()
+
+    assert (9, 2) == (killed.returncode, len(left))
+    assert [] == files_holding(tmp_path / "mirror", SECRET)
 
 
 def test_the_records_agree_on_the_pieces(open_machine: Opener, mirror: MemoryMirror) -> None:
