@@ -2,8 +2,8 @@
 
 The rules this file guards: a reader sees the old object or the new one, whole, and a body is on the disk when ``put``
 returns; a condition is checked and acted on under a lock that the file system shares between machines (NFS and SMB do;
-most FUSE mounts keep locks to one machine); what a killed writer left is removed by the next listing, since its text may
-be redacted by then; and no symbolic link is followed out of the directory.
+most FUSE mounts keep locks to one machine); a listing removes what a killed writer left, as its text may be redacted by
+then; and no symbolic link is followed out of the directory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -134,7 +134,7 @@ class DirectoryMirror:
                 self._opened = _Root(self._path, lock_timeout=self._lock_timeout)
             return self._opened
 
-    def _walk(self, root: _Root, *, prefix: str, left_over: list[str]) -> Iterator[tuple[str, str]]:
+    def _walk(self, root: _Root, *, prefix: str, left_over: MutableSequence[str]) -> Iterator[tuple[str, str]]:
         """The objects; ``left_over`` takes the keys with temp files of writers, dead or alive."""
         waiting = [""]
         while waiting:
