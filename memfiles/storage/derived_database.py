@@ -33,6 +33,7 @@ _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 _COPY_SECONDS = 0.2
 _MAPPED_BYTES = 4096
+_IDENTITY = ".state/identity"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MARK = (
     "INSERT INTO meta (key, value) VALUES ('boot', ?)"
@@ -342,6 +343,13 @@ class MirrorFiles(Struct, frozen=True):
         from memfiles.storage.locks import RecordLocks  # late: an index needs none
 
         return RecordLocks(Descriptor.of_directory(self.directory), timeout=0.0, folder=folder)
+
+    def identity(self) -> str:
+        """See ``MirrorSide``: inode and change time of a file that is never changed; no copy gets both."""
+        root = Descriptor.of_directory(self.directory)
+        os.close(os.open(_IDENTITY, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=root))
+        found = os.stat(_IDENTITY, dir_fd=root, follow_symlinks=False)
+        return f"{found.st_ino} {found.st_ctime_ns}"
 
     def leading(self) -> AbstractContextManager[object]:
         """See ``MirrorSide``: processes take turns record by record."""

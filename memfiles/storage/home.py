@@ -132,6 +132,9 @@ class MirrorSide(Protocol):
     def turns(self, folder: str) -> Turns:
         """The turns of this name."""
 
+    def identity(self) -> str:
+        """What tells this home from a copy of it, which has another identity; "" if that is not known."""
+
     def leading(self) -> AbstractContextManager[object]:
         """Be the one process that works with a mirror as a whole, where there may be only one; ``LockTimeout``."""
 

@@ -111,7 +111,8 @@ class Ledger:
         """``mirror`` names the mirror: rows of another one do not count. ``keys`` gives the ids of its usable keys."""
         self._mirror = mirror
         self._keys = keys
-        self._database = home_of(where).mirrored.database(_FILE, self._drop_untrusted)
+        self._mirrored = home_of(where).mirrored
+        self._database = self._mirrored.database(_FILE, self._drop_untrusted)
         self._turn = threading.Lock()
         self._is_closed = False
         self.meta = LedgerMeta(self._change, self._compact)
@@ -238,8 +239,11 @@ class Ledger:
         return self._database
 
     def _drop_untrusted(self, connection: Any) -> None:
-        """Empty the notes if they are of another mirror or may have met a power cut."""
+        """Empty the notes if they are of another mirror or may have met a power cut; a copy gets an id of its own."""
         meta = dict(connection.execute(_META).fetchall())
+        if (identity := self._mirrored.identity()) != meta.get("identity", identity):
+            connection.execute("DELETE FROM meta WHERE key = 'origin'")
+        connection.execute(_NOTE, ("identity", identity))
         if not _is_trusted(meta, mirror=self._mirror):
             connection.execute("DELETE FROM note WHERE true")
             connection.execute("DELETE FROM meta WHERE key IN ('last_error', 'entries_fetched', 'shortcomings')")
@@ -275,7 +279,7 @@ class LedgerMeta:
         self._compact = compact
 
     def origin(self) -> str:
-        """The random id of this directory in version vectors: 12 hex digits."""
+        """The random id of this directory in version vectors: 12 hex digits. A copied directory has another one."""
         with self._change() as run:
             run(_NOTE_FIRST, "origin", secrets.token_hex(6))
             return str(run("SELECT value FROM meta WHERE key = 'origin'").fetchone()[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -85,6 +86,28 @@ def test_the_origin_is_one_for_all_processes_and_for_good(tmp_path: Path, book: 
     assert origin == Ledger(tmp_path, mirror="another").meta.origin()
     assert 12 == len(bytes.fromhex(origin).hex())
     assert origin != Ledger(tmp_path / "other", mirror=MIRROR).meta.origin()
+
+
+def test_a_copy_of_a_directory_has_an_origin_of_its_own(tmp_path: Path) -> None:
+    """Also one that takes the place of the first; a directory that gets another name keeps the one it has."""
+    home, copy = tmp_path / "home", tmp_path / "copy"
+
+    def origin(place: Path) -> str:
+        book = Ledger(place, mirror=MIRROR)
+        try:
+            return book.meta.origin()
+        finally:
+            book.close()
+
+    first = origin(home)
+    shutil.copytree(home, copy)
+    home.rename(tmp_path / "renamed")
+    second = origin(copy)
+    shutil.copytree(copy, home)
+
+    assert first == origin(tmp_path / "renamed")
+    assert 3 == len({first, second, origin(home)})
+    assert second == origin(copy)
 
 
 def test_notes_on_another_mirror_count_for_nothing(tmp_path: Path, book: Ledger) -> None:

@@ -483,3 +483,28 @@ def test_what_was_made_of_an_entry_that_another_machine_forgot_goes_as_well(mach
         each.pull()
         assert () == each.entries.search(Visitor("support"), SECRET).matches
         assert [] == each.holding(SECRET)
+
+
+@pytest.mark.parametrize("is_put_back", [False, True])
+def test_a_copied_directory_loses_no_entry(tmp_path: Path, *, is_put_back: bool) -> None:
+    """One that was copied with ``.state``, or put back from a snapshot, saves under keys that the first saves under."""
+    shared, one, two = MemoryMirror(), tmp_path / "one", tmp_path / "two"
+    with EntryMachine(one, shared) as machine:
+        machine.save_all({"a": "first\n", "b": "second\n"})
+        assert machine.flush()
+    shutil.copytree(one, two)
+    with EntryMachine(one, shared) as machine:
+        machine.save("new", "saved by one\n")
+        machine.save("b", "changed by one\n")
+        assert machine.flush()
+    if is_put_back:
+        shutil.rmtree(one)
+        two = two.rename(one)
+    with EntryMachine(two, shared) as machine:
+        machine.save("new", "by two\n")
+        machine.entries.relocate(Visitor("support"), {"a": "b", "b": "a"})
+        assert machine.flush()
+        machine.pull()
+
+        assert ["by two\n", "changed by one\n", "first\n"] == [machine.content(key) for key in ("new", "a", "b")]
+        assert any(path.startswith("conflicts/") for path in machine.holding("saved by one"))

@@ -195,6 +195,10 @@ class MirrorTables:
         """See ``MirrorSide``: one process at a time has any."""
         return LeaseTurns(self._workspace.lease)
 
+    def identity(self) -> str:
+        """See ``MirrorSide``: not known of a database."""
+        return ""
+
     def leading(self) -> AbstractContextManager[object]:
         """See ``MirrorSide``."""
         return self._workspace.lease.held()

@@ -119,7 +119,33 @@ def _is_nowhere(record: EntryRecord, known: MarksById) -> bool:
 def includes(other: EntryRecord, entry: EntryRecord) -> bool:
     """Whether the other record was made with knowledge of this version; False for a version without origins."""
     made = entry.origins
-    return entry.revision in made.values() and all(other.origins.get(origin, 0) >= made[origin] for origin in made)
+    is_known = entry.revision in made.values() and all(other.origins.get(origin, 0) >= made[origin] for origin in made)
+    return is_known and not (isinstance(entry, Entry) and _had_another(other, entry))
+
+
+def _had_another(other: EntryRecord, entry: Entry) -> bool:
+    """Whether the directory that made this version had another entry here then, as the other record shows.
+
+    So it is if one of two machines began with a copy of the other's directory, and both count on with its id.
+    """
+    if isinstance(other, Mark):  # made from the version before, in the same directory
+        began = other.revision - 1 if other.left and {*other.left}.isdisjoint(entry.ids) else None
+    else:
+        began = None if is_same(entry, other) else _here_since(other)
+    if began is None or began > entry.revision:
+        return False
+    makers = {origin for origin, revision in entry.origins.items() if revision == entry.revision}
+    return all(revision < began for origin, revision in other.origins.items() if origin not in makers)
+
+
+def _here_since(entry: Entry) -> int | None:
+    """The first known revision of an entry at its path; None if it has only moved there."""
+    since = None
+    for change in reversed(entry.text.history):
+        if change.key or change.place:
+            break
+        since = change.revision
+    return since
 
 
 def is_same(one: EntryRecord, other: EntryRecord) -> bool:

@@ -146,8 +146,8 @@ def _is_behind(local: SyncedRecord, remote: SyncedRecord) -> bool:
     """Whether the version vectors say that the remote copy has all changes of the local record, and more."""
     if isinstance(local, Record) and isinstance(remote, Record):
         return not local.provisional and relation(local, remote) == "behind"
-    if isinstance(local, Entry) and isinstance(remote, Entry):
+    if isinstance(local, Entry) and isinstance(remote, Entry) and is_same(local, remote):
         return relation(local.text, remote.text) == "behind"
-    if isinstance(local, Entry) and isinstance(remote, Mark):
+    if isinstance(local, Entry) and isinstance(remote, (Entry, Mark)):
         return includes(remote, local)
     return False

@@ -344,6 +344,30 @@ def test_two_entries_of_one_key_are_joined_if_both_are_here(known: MarksById, st
             assert {"x\n", "y\n"} - {stands + "\n"} == {"x\n", "y\n"} - {t.decode() for _, t in contents(entry.text)}
 
 
+@pytest.mark.parametrize("changes", [0, 1])
+def test_two_machines_with_one_id_are_told_apart(changes: int) -> None:
+    """One began with a copy of the other's directory: neither knew of the entry that the other one had here."""
+    x, y = here(saved("steps", "x\n", given_id=X)), here(saved("steps", "y\n", given_id=Y))
+    for _ in range(changes):
+        x = here(resaved(x, "x\nmore\n", at=at(2)))
+    left = here(vacated(x, at(3)))
+
+    assert [(X, Y)] * 2 == [entry_of(merged(*pair)).ids for pair in ((x, y), (y, x))]
+    if not changes:  # else y may be what was here before x
+        assert ["y\n"] * 2 == [entry_of(merged(*pair)).content for pair in ((left, y), (y, left))]
+
+
+def test_an_entry_that_followed_another_one_takes_its_place() -> None:
+    """It was saved, or moved there, over the mark that the other one left, in the directory that had both."""
+    x = here(saved("steps", "x\n", given_id=X))
+    mark = here(vacated(x, at(2)))
+    y = here(saved_over(mark, "steps", "y\n", at=at(3), given_id=Y))
+    elsewhere = here(saved("then", "z\n", given_id=Y))
+    z = entry_of(placed(elsewhere, mark, location(x), on_conflict="local", at=at(3), known={})).stamped(HERE)
+
+    assert [(y, y), (z, z)] == [(merged(x, it).record, merged(it, x).record) for it in (y, z)]
+
+
 def test_nothing_is_left_where_both_are_gone() -> None:
     """A mark says that they were here."""
     x, y = here(saved("steps", "x\n", given_id=X)), there(saved("steps", "y\n", given_id=Y))
