@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import base64
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
@@ -33,7 +35,7 @@ _CREDENTIAL = re.compile(r"access|credential|key|pass|secret|sig|token", re.IGNO
 def open_mirror(url: str) -> Mirror:
     """The mirror at ``url``, not connected yet; ``InvalidArgument`` if the URL is wrong."""
     scheme = _scheme_of(url)
-    opener = _opener(scheme)
+    opener = _opener(scheme, tuple(sys.path))
     try:
         function: Callable[[str], Mirror] = opener.load()
     except (ImportError, AttributeError) as error:
@@ -153,7 +155,9 @@ def _scheme_of(url: str) -> str:
     return scheme.lower()
 
 
-def _opener(scheme: str) -> EntryPoint:
+@cache  # it reads what every package offers, 10 ms where 160 are installed; a failure is not kept
+def _opener(scheme: str, path: tuple[str, ...]) -> EntryPoint:
+    """The one that packages on this path offer."""
     offers = {entry.value: entry for entry in entry_points(group=GROUP) if entry.name.lower() == scheme}
     if not offers:
         raise InvalidArgument(f"no installed package offers mirrors of {scheme}://; there are {_listed()}")

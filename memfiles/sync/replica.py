@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -119,7 +119,8 @@ class Replica:
     def _leave_to_parent(self) -> None:
         for turns in self._turns:
             turns.leave_to_parent()
-        self._turns = self._new_turns()
+        with suppress(OSError):  # the memory is closed, and its directory gone
+            self._turns = self._new_turns()
 
     def _new_turns(self) -> list[Turns]:
         """The turns of records, and of those known by an id: these are taken within the turn of an entry."""

@@ -53,6 +53,16 @@ def test_a_package_of_someone_else_plugs_in(tmp_path: Path, monkeypatch: pytest.
     assert "ftp" in schemes()
 
 
+def test_a_package_that_is_installed_meanwhile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a process that has looked for its scheme before, and found nothing."""
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidArgument, match="no installed package offers mirrors of later://"):
+        open_mirror("later://host")
+    offer(tmp_path, "later-mirrors", later="builtins:str")
+
+    assert "later://host" == open_mirror("later://host")  # type: ignore[comparison-overlap]
+
+
 def test_a_package_that_does_not_load_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names what could not be loaded."""
     offer(tmp_path, "broken-mirrors", ftp="no_such_module:open_url")

@@ -8,6 +8,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,7 @@ from memfiles.storage.home import home_of, needs_recovery
 from memfiles.storage.journal import Journal
 from memfiles.storage.store import Checkpointer, Store
 from mirrors.testing.stores.place import put, read, remove
+from tests.support import ROOT
 from tests.support.another_process import another_process
 from tests.support.records import rewrite, wait_until
 from tests.support.stores import directory_store
@@ -86,6 +89,28 @@ def test_a_memory_that_was_closed_leaves_nothing_in_the_process(tmp_path: Path) 
 
     assert first == last
     assert resident < counted[1][-1] + 40_000 * ROUNDS
+
+
+GONE = """
+import os, shutil, sys
+import memfiles
+
+with memfiles.open(sys.argv[1]) as memory:
+    pass
+shutil.rmtree(os.path.dirname(sys.argv[1]))
+if (child := os.fork()) == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_fork_after_a_memory_is_gone_says_nothing(tmp_path: Path) -> None:
+    """Closed, with its directory removed, it is left alone in the child, and no error is printed there."""
+    (tmp_path / "mirror").mkdir()
+    workflow = write_workflow(tmp_path / "desk", WORKFLOW.format(mirror=f"file://{tmp_path}/mirror"))
+    done = subprocess.run([sys.executable, "-c", GONE, workflow], cwd=ROOT, capture_output=True, text=True)
+
+    assert (0, "") == (done.returncode, done.stderr)
 
 
 EARLY = """

@@ -57,11 +57,12 @@ def kept_in(directory: Path) -> dict[str, bytes]:
     Of the audit a month is one text; a row of another table has a name of its own.
     """
     found: dict[str, bytes] = {}
-    for place in list(_places):
+    asked = directory.absolute()
+    for place in [each for each in _places if each.is_relative_to(asked) or asked.is_relative_to(each)]:
         for name, body in _rows(place):
             path = place / name
-            if path.is_relative_to(directory.absolute()):
-                name = path.relative_to(directory.absolute()).as_posix()
+            if path.is_relative_to(asked):
+                name = path.relative_to(asked).as_posix()
                 found[name] = found.get(name, b"") + body
     return found
 
@@ -71,12 +72,12 @@ def columns_in(directory: Path) -> dict[str, bytes]:
 
     The catalog says which there are, so that none is left out that is made later.
     """
-    from tests.support.postgres import SCHEMA  # late, as above
-
     found: dict[str, bytes] = {}
     places = [place for place in _places if place.is_relative_to(directory.absolute())]
     if not places:
         return found
+    from tests.support.postgres import SCHEMA  # late, as above
+
     with _server().admin() as admin:
         columns = admin.execute(
             "SELECT table_name, column_name, data_type FROM information_schema.columns c WHERE table_schema = %s"
