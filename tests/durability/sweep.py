@@ -89,7 +89,7 @@ def _run(scenario: Scenario, place: Path, *, kill_before: int, every: bool, lack
     answers, answering = os.pipe()
     call_name = ""
     with Traced(lambda: scenario.act(place, acknowledge_on(answering))) as child:
-        for number, call in enumerate(stops(child.calls(), every=every)):
+        for number, call in enumerate(stops(child.calls(), every=every, flushes=False)):
             if number == kill_before:
                 call_name = call.name
                 child.kill()

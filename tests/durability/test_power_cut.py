@@ -37,7 +37,10 @@ def _sync_many(directory: int) -> None:
 @pytest.mark.power
 @pytest.mark.usefixtures("require_disks", "require_tracing")
 def test_a_power_cut_before_any_call_does_no_harm(program: Program, images: Path) -> None:
-    """A mounted file system is shut down before each system call that can change it, and mounted again."""
+    """A mounted file system is shut down before each system call that can change it, and mounted again.
+
+    Two kinds share the calls, unless MEMFILES_EVERY_CALL is set.
+    """
     cuts = program("tests.durability.power_sweep", images, *ONE_BY_ONE, "--on", *KINDS)
 
     assert [] == _harmful(cuts)
