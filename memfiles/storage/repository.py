@@ -401,9 +401,13 @@ def _text_of(record: object) -> Record | None:
 
 
 def _bytes_of(seen: Observed[R] | None) -> int:
-    """About what a record that was read takes in memory: its history three times the bytes that it has on the disk."""
+    """About what a record that was read takes in memory.
+
+    Of an entry, its history three times the bytes that it has on the disk, and its content twice, as a prompt keeps the
+    block that it made of it.
+    """
     if seen is None or seen.signature is None:
         return 0
     text = seen.record.text if isinstance(seen.record, Entry) else None
-    history = 2 * (seen.signature.size - len(text.content)) + _BYTES_OF_CHANGE * len(text.history) if text else 0
-    return _BYTES_OF_RECORD + seen.signature.size + history
+    more = 2 * seen.signature.size - len(text.content) + _BYTES_OF_CHANGE * len(text.history) if text else 0
+    return _BYTES_OF_RECORD + seen.signature.size + more
