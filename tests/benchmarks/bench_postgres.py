@@ -64,6 +64,20 @@ with MemoryManager(sys.argv[1]) as manager:
         manager.append(uid, sys.argv[4])
     print(time.monotonic() - begun, flush=True)
 """
+BARE_WORKER = """
+import sys, time, psycopg
+statement = "UPDATE bare_worker SET version = version + 1, data = %s WHERE path = %s AND version = %s RETURNING 1"
+path, body = sys.argv[2], sys.argv[5].encode()
+with psycopg.connect(sys.argv[1], autocommit=True) as connection:
+    connection.execute("INSERT INTO bare_worker VALUES (%s, 0, %s) ON CONFLICT DO NOTHING", (path, body))
+    (version,) = connection.execute("SELECT version FROM bare_worker WHERE path = %s", (path,)).fetchone()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    begun = time.monotonic()
+    for turn in range(int(sys.argv[3])):
+        assert connection.execute(statement, (body, path, version + turn)).fetchone()
+    print(time.monotonic() - begun, flush=True)
+"""
 FIRST = """
 import json, sys, time
 import memfiles
@@ -199,20 +213,32 @@ def opened(folder: Path, place: str) -> Iterator[memfiles.Memory]:
 
 def processes(server: PostgresServer, *, each: int = 200) -> Iterator[Figure]:
     """Appends a second of one process, and of eight on different records."""
-    rounds = [{count: rate_of(server, count, each=each) for count in (1, 8)} for _ in range(3)]
-    rates = {count: median(rate[count] for rate in rounds) for count in (1, 8)}
-    yield Figure("one process", f"{rates[1]:.0f} appends/s")
-    times = median(rate[8] / rate[1] for rate in rounds)
-    shown = f"{rates[8]:.0f} appends/s, {times:.2f} times one, on {os.cpu_count()} cores"
-    yield at_least("eight processes", times, PROCESSES_GOAL, shown=shown, unit=" times one")
+    with server.admin() as connection:
+        connection.execute("CREATE TABLE bare_worker (path text PRIMARY KEY, version bigint, data bytea)")
+        connection.execute("ALTER TABLE bare_worker ALTER COLUMN data SET STORAGE EXTERNAL")
+    rounds = [
+        {(what, count): rate_of(server, what, count, each=each) for what in (BARE, APPEND) for count in (1, 8)}
+        for _ in range(3)
+    ]
+    for what in (BARE, APPEND):
+        rates = {count: median(rate[what, count] for rate in rounds) for count in (1, 8)}
+        yield Figure(f"one process, {what}", f"{rates[1]:.0f}/s")
+        times = median(rate[what, 8] / rate[what, 1] for rate in rounds)
+        shown = f"{rates[8]:.0f}/s, {times:.2f} times one, on {os.cpu_count()} cores"
+        name = f"eight processes, {what}"
+        if what == APPEND:
+            yield at_least(name, times, PROCESSES_GOAL, shown=shown, unit=" times one")
+        else:
+            yield Figure(name, shown)
 
 
-def rate_of(server: PostgresServer, count: int, *, each: int) -> float:
-    """Appends a second of so many processes together."""
-    url = server.url(server.workspace())
+def rate_of(server: PostgresServer, what: str, count: int, *, each: int) -> float:
+    """How often a second so many processes do it together."""
+    ours = WORKER, server.url(server.workspace()), NOTE
+    program, place, text = (BARE_WORKER, server.dsn, NOTE * 20) if what == BARE else ours  # with its changes
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, url, str(number), str(each), LINE, NOTE],
+            [sys.executable, "-c", program, place, str(number), str(each), LINE, text],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
         for number in range(count)
