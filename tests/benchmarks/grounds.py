@@ -16,6 +16,10 @@ from pathlib import Path
 from tests.durability.disks import Disk, Kind, disk
 
 _SECTOR = 512  # bytes, in what the kernel counts
+VOLUME = 3_000
+"""Writes a second, as many as a volume in a cloud often carries out."""
+
+_LIMIT = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device")  # of all processes and of the kernel's threads
 _SECTORS_WRITTEN, _FLUSHES = 6, 15  # columns of /sys/block/*/stat
 
 
@@ -39,6 +43,17 @@ class Ground:
         self.disk.remount("rw")
         counted = list(map(int, Path(f"/sys/block/{self.disk.device()}/stat").read_text().split()))
         return counted[_SECTORS_WRITTEN] * _SECTOR, counted[_FLUSHES]
+
+    @contextmanager
+    def limited(self, writes: int) -> Iterator[None]:
+        """The device carries out at most so many writes a second. ``OSError`` where the kernel cannot limit it."""
+        assert self.disk is not None
+        number = Path(f"/sys/block/{self.disk.device()}/dev").read_text().strip()
+        _LIMIT.write_text(f"{number} {writes}")
+        try:
+            yield
+        finally:
+            _LIMIT.write_text(f"{number} 0")
 
 
 @contextmanager

@@ -177,8 +177,11 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server(*, is_durable: bool = False) -> Iterator[PostgresServer]:
-    """A server with the schema and its roles, ended and removed with the block; see ``PostgresServer``."""
+def postgres_server(*, is_durable: bool = False, disk: Path | None = None) -> Iterator[PostgresServer]:
+    """A server with the schema and its roles, ended and removed with the block; see ``PostgresServer``.
+
+    Its files are on the ``disk``, if one is given.
+    """
     if dsn := os.environ.get("MEMFILES_TEST_DSN"):
         server = PostgresServer(None, dsn)
         server.set_up()
@@ -187,8 +190,12 @@ def postgres_server(*, is_durable: bool = False) -> Iterator[PostgresServer]:
     programs = _programs()
     folder = Path(tempfile.mkdtemp(prefix="memfiles-pg-"))
     try:
+        if disk is not None:
+            (disk / "data").mkdir()
+            (folder / "data").symlink_to(disk / "data")
         if (owner := _owner()) is not None:
-            shutil.chown(folder, owner)
+            for each in (folder, disk / "data") if disk is not None else (folder,):
+                shutil.chown(each, owner)
         initdb = ["--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync", "-U", "postgres", "-D"]
         command = [str(programs / "initdb"), *initdb, str(folder / "data")]
         subprocess.run(command, check=True, capture_output=True, cwd=folder, user=_owner(), timeout=_UP_WITHIN)
