@@ -345,11 +345,13 @@ class MirrorFiles(Struct, frozen=True):
         return RecordLocks(Descriptor.of_directory(self.directory), timeout=0.0, folder=folder)
 
     def identity(self) -> str:
-        """See ``MirrorSide``: inode and change time of a file that is never changed; no copy gets both."""
+        """See ``MirrorSide``: the change time of a file that is never changed; that of a copy is later.
+
+        Its inode would say no more, and some file systems number their files anew whenever they are mounted.
+        """
         root = Descriptor.of_directory(self.directory)
         os.close(os.open(_IDENTITY, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=root))
-        found = os.stat(_IDENTITY, dir_fd=root, follow_symlinks=False)
-        return f"{found.st_ino} {found.st_ctime_ns}"
+        return str(os.stat(_IDENTITY, dir_fd=root, follow_symlinks=False).st_ctime_ns)
 
     def leading(self) -> AbstractContextManager[object]:
         """See ``MirrorSide``: processes take turns record by record."""
