@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NoReturn
@@ -52,6 +53,7 @@ def _require_root() -> None:
         unavailable("needs root")
 
 
+@cache
 def _drives_frameworks(path: Path) -> bool:
     return path.is_relative_to(_TESTS) and any(
         fnmatchcase(str(path.relative_to(_TESTS)), it) for it in DRIVING_FRAMEWORKS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,8 +23,13 @@ rules => axe.run(document, {runOnly: rules})
 """
 ALL_RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 OF_COLORS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
+WIDE, NARROW = 1440, 360
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-RULES: dict[str, object] = {"light": ALL_RULES, "dark": OF_COLORS}  # the themes differ in their colors alone
+LOOKS: tuple[tuple[int, Literal["light", "dark"], object], ...] = (
+    (WIDE, "light", ALL_RULES),
+    (NARROW, "light", ALL_RULES),
+    (NARROW, "dark", OF_COLORS),  # the themes differ in their colors alone, and here letters are smallest
+)
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -37,7 +41,7 @@ def looking(browser: Browser, workflow: Path) -> Iterator[Visit]:
 
 
 def test_axe_finds_nothing(looking: Visit) -> None:
-    """On any page, at both widths, light and dark; and no page is wider than the screen."""
+    """On any page, at both widths, and in dark colors; and no page is wider than the screen."""
     found = [problem for path in SHOWN.values() for problem in _problems(looking, path)]
 
     assert [] == found
@@ -60,22 +64,22 @@ def _problems(visit: Visit, path: str) -> Iterator[str]:
     page = visit.go(path)
     visit.look_everywhere()
     page.evaluate(AXE)
-    for width in (1440, 360):
+    for width, theme, rules in LOOKS:
         page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=theme)
         yield from [f"{path} at {width}: wider than the screen"] * page.evaluate(f"{WIDER} > 0")
-        for theme in THEMES:
-            page.emulate_media(color_scheme=theme)
-            yield from (f"{path} at {width}, {theme}: {it}" for it in page.evaluate(FOUND, RULES[theme]))
+        yield from (f"{path} at {width}, {theme}: {it}" for it in page.evaluate(FOUND, rules))
 
 
 def test_every_page_is_quiet(visit: Visit) -> None:
     """Under its own policy: it is whole, complains of nothing and asks this machine alone, in light and dark."""
-    for path, theme in product(SHOWN.values(), THEMES):
-        visit.page.emulate_media(color_scheme=theme)
+    for path in SHOWN.values():
         page = visit.go(path)
-        visit.look_everywhere()
-        expect(page.get_by_role("alert")).to_have_count(0)
-        expect(page.get_by_role("heading", level=1)).to_have_count(1)
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme)
+            visit.look_everywhere()
+            expect(page.get_by_role("alert")).to_have_count(0)
+            expect(page.get_by_role("heading", level=1)).to_have_count(1)
 
 
 def test_nothing_moves_for_who_asked_for_that(browser: Browser, workflow: Path) -> None:

@@ -109,18 +109,17 @@ def test_noted(question: Question, tmp_path: Path) -> None:
     question(Place(lambda: NotedMirror(UnsealedMirror(plain), notes), peek=_body_in(plain), plant=plain.put))
 
 
-@pytest.mark.parametrize("encrypt", [False, True], ids=["signed", "encrypted"])
 @pytest.mark.parametrize("question", questions(), ids=str)
-def test_sealed_s3(question: Question, encrypt: bool, on_moto: Callable[[], Place]) -> None:
-    """Sealed objects in a real S3 server, spoken to over HTTP."""
+def test_sealed_s3(question: Question, on_moto: Callable[[], Place]) -> None:
+    """Sealed objects in a real S3 server, spoken to over HTTP; encrypted, as what is signed alone is text."""
     place = on_moto()
     assert place.peek is not None and place.plant is not None
     peek, plant = place.peek, place.plant
     question(
         Place(
-            lambda: SealedMirror(place.open(), KEYS, encrypt=encrypt),
+            lambda: SealedMirror(place.open(), KEYS, encrypt=True),
             peek=lambda key: None if (body := peek(key)) is None else KEYS.open(key, body),
-            plant=lambda key, body: plant(key, KEYS.seal(key, body, encrypt=encrypt)),
+            plant=lambda key, body: plant(key, KEYS.seal(key, body, encrypt=True)),
         )
     )
 

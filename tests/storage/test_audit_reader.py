@@ -143,7 +143,7 @@ def test_a_long_log_takes_little_memory(tmp_path: Path) -> None:
     line = b'{"at":"2026-%02d-21T09:00:00.000Z","op":"save","outcome":"ok","path":"entries/a/1.json","agent":"a"}\n'
     (tmp_path / "audit").mkdir()
     for month in range(1, 5):
-        (tmp_path / "audit" / f"2026-{month:02}.jsonl").write_bytes(line % month * 30_000)
+        (tmp_path / "audit" / f"2026-{month:02}.jsonl").write_bytes(line % month * 15_000)
     trail(tmp_path, limit=1)
     tracemalloc.start()
     newest = trail(tmp_path, limit=3)

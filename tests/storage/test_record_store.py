@@ -13,7 +13,7 @@ from mirrors.testing.stores import StorePlace, questions
 from mirrors.testing.stores.place import body_of
 from tests.support.saved import files_holding
 
-KILLS = int(os.environ.get("MEMFILES_KILLS", "60"))
+KILLS = int(os.environ.get("MEMFILES_KILLS", "35"))  # each pair of how many changes were made and how late it is
 
 
 def place(directory: Path, *, rounds: int = 3) -> StorePlace:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -187,18 +189,12 @@ def postgres_server(*, is_durable: bool = False, disk: Path | None = None) -> It
         server.set_up()
         yield server
         return
-    programs = _programs()
-    folder = Path(tempfile.mkdtemp(prefix="memfiles-pg-"))
+    folder = _own_folder()
     try:
         if disk is not None:
-            (disk / "data").mkdir()
             (folder / "data").symlink_to(disk / "data")
-        if (owner := _owner()) is not None:
-            for each in (folder, disk / "data") if disk is not None else (folder,):
-                shutil.chown(each, owner)
-        initdb = ["--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync", "-U", "postgres", "-D"]
-        command = [str(programs / "initdb"), *initdb, str(folder / "data")]
-        subprocess.run(command, check=True, capture_output=True, cwd=folder, user=_owner(), timeout=_UP_WITHIN)
+        data = folder / "data" if disk is None else disk / "data"
+        subprocess.run(["cp", "-a", _new_data(), data], check=True)
         dsn = make_conninfo(host=str(folder), user="postgres", dbname="postgres")
         server = PostgresServer(folder, dsn, is_durable=is_durable)
         try:
@@ -209,6 +205,26 @@ def postgres_server(*, is_durable: bool = False, disk: Path | None = None) -> It
             server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def _new_data() -> Path:
+    """The files of a server that was never started, of which each server of this process gets a copy."""
+    folder = _own_folder()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    initdb = ["--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync", "-U", "postgres", "-D"]
+    command = [str(_programs() / "initdb"), *initdb, str(folder / "data")]
+    subprocess.run(command, check=True, capture_output=True, cwd=folder, user=_owner(), timeout=_UP_WITHIN)
+    return folder / "data"
+
+
+def _own_folder() -> Path:
+    """A new folder of whoever runs the server."""
+    _programs()  # makes the user whose it is
+    folder = Path(tempfile.mkdtemp(prefix="memfiles-pg-"))
+    if (owner := _owner()) is not None:
+        shutil.chown(folder, owner)
+    return folder
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from tests.surfaces.worlds import BOUNDARIES, VERBS, Actor, Author, Boundary, di
 
 pytestmark = pytest.mark.slow
 
-COUNT = int(os.environ.get("MEMFILES_WORLDS", "112"))
+COUNT = int(os.environ.get("MEMFILES_WORLDS", "56"))
 PORTIONS = 8
 
 
