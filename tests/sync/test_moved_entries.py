@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from memfiles.entries.drafts import later
 from memfiles.errors import MemfilesError
+from memfiles.storage.events import utc_now
 from mirrors import MirrorKeys, SealedMirror
 from mirrors.memory import MemoryMirror
 from tests.support.saved import Visitor, entries_in
@@ -328,3 +330,50 @@ def test_one_bad_object_does_not_keep_a_pull_from_the_others(tmp_path: Path, is_
 
         assert "# notes\n- by one\n" == two.manager.read("notes")
         assert ["key"] == [it.key for it in two.entries.list(AGENT).memories]
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_a_later_key_stands_whatever_the_clocks_say(tmp_path: Path, *, is_joined: bool) -> None:
+    """The clock of the machine that gave the entry a key first is a day ahead of that of the next one."""
+    mirror = MemoryMirror()
+    ahead = lambda: later(utc_now(), 86400.0)  # noqa: E731
+    with EntryMachine(tmp_path / "one", mirror, now=ahead) as one, EntryMachine(tmp_path / "two", mirror) as two:
+        one.entries.save(AGENT, "first", "text")
+        if is_joined:
+            two.entries.save(AGENT, "first", "text")
+        for machine in (one, two, one, two):
+            machine.pull()
+        one.entries.relocate(AGENT, {"first": "second"})
+        for machine in (one, two):
+            machine.pull()
+        two.entries.relocate(AGENT, {"second": "third"})
+        for machine in (two, one, two, one):
+            machine.pull()
+
+        assert [["third"]] * 2 == [[it.key for it in each.entries.list(AGENT).memories] for each in (one, two)]
+
+
+@pytest.mark.parametrize("way", ["key", "place"])
+@pytest.mark.parametrize("done", ["delete", "tags", "pinned"])
+def test_what_was_done_after_an_entry_came_back_to_its_path_stands(pair: Pair, way: str, done: str) -> None:
+    """The other machine still had it where it was before, and moves its own copy."""
+    pair.one.entries.save(AGENT, "a", "text", tags=["old"], pinned=True)
+    if way == "key":
+        pair.one.entries.relocate(AGENT, {"a": "b"})
+    else:
+        pair.one.entries.update(AGENT, "a", category="workspace")
+    pair.come_together()
+    if way == "key":
+        pair.two.entries.relocate(AGENT, {"b": "a"})
+    else:
+        pair.two.entries.update(AGENT, "a", category="general")
+    if done == "delete":
+        pair.two.entries.delete(AGENT, "a")
+    else:
+        pair.two.entries.update(AGENT, "a", **{"tags": ["new"]} if done == "tags" else {"pinned": False})
+    pair.two.flush(60)
+    pair.come_together()
+    found = [each.entries.get(AGENT, "a") for each in (pair.one, pair.two)]
+    kept = {"tags": (("new",), True, "general"), "pinned": (("old",), False, "general")}
+
+    assert [kept.get(done)] * 2 == [it and (it.tags, it.pinned, it.category) for it in found]

@@ -168,10 +168,11 @@ def _two_marks(local: Mark, remote: Mark) -> Mark:
     def by_place(pair: tuple[Mark, Mark]) -> tuple[str, int, str]:
         return pair[0].target if pair[0].key else "", -pair[0].revision, repr(pair[0])
 
-    def rank(pair: tuple[Mark, Mark]) -> tuple[bool, bool, str]:
+    def rank(pair: tuple[Mark, Mark]) -> tuple[bool, bool, bool, str]:
         mark, other = pair
-        yields = mark.cleared and not other.cleared and not includes(mark, other)
-        return mark.type == "tombstone" and mark.id not in other.forgotten, not yields, mark.at
+        is_later = includes(mark, other)  # clocks tell only if neither includes the other
+        yields = mark.cleared and not other.cleared and not is_later
+        return mark.type == "tombstone" and mark.id not in other.forgotten, not yields, is_later, mark.at
 
     pairs = sorted(((local, remote), (remote, local)), key=by_place)
     wanted, other = max(pairs, key=rank)
@@ -235,9 +236,10 @@ def _two_entries(
     texts = _comparable(local, remote)
     standing = how_they_stand(*texts)
     if is_same(local, remote) and set(local.forgotten) == set(remote.forgotten):
-        if standing == "behind" or local == remote:
+        here, there = _holds_all(local, remote), _holds_all(remote, local)
+        if standing == "behind" or local == remote or (there and not here):
             return _survived(remote, local, remote, at=at)
-        if standing == "ahead":
+        if standing == "ahead" or (here and not there):
             return _survived(local, local, remote, at=at)
     if len({*local.ids, *remote.ids}) > MAX_ALIASES + 1:
         wanted, other = (local, remote) if on_conflict == "local" else (remote, local)
@@ -259,6 +261,17 @@ def _two_entries(
     if record.revision <= max(local.revision, remote.revision):  # the texts are one, what is said of them is not
         record = _raised(record, local, remote, at=at)
     return MergeResult(record, loser, merged.lost, merged.note)
+
+
+def _holds_all(entry: Entry, other: Entry) -> bool:
+    """Whether an entry has every change of the other one, as its history says: a sync at most moved that one here.
+
+    Version vectors do not tell, as those of two paths have nothing in common.
+    """
+    held = {(change.at, change.op, change.by) for change in entry.text.history}
+    made = [change for change in other.text.history if change.op != "merge" or change.bytes or change.old]
+    is_held = all((change.at, change.op, change.by) in held for change in made)
+    return bool(made) and is_held and {*other.ids} <= {*entry.ids}
 
 
 def _comparable(local: Entry, remote: Entry) -> tuple[Record, Record]:

@@ -390,6 +390,14 @@ def test_a_mark_takes_the_place_of_what_was_known_to_whoever_left_it() -> None:
     assert isinstance(merge_entries(changed, mark, on_conflict="local", at=MERGED_AT, known=ELSEWHERE).record, Mark)
 
 
+def test_of_two_places_the_one_that_knew_the_other_stands() -> None:
+    """Whatever the clocks of their machines said, on either side."""
+    first = here(replace(location(saved("then", given_id=X)), at=at(9)))
+    second = there(replace(location(saved("later", given_id=X)), at=at(2), revision=2, origins=first.origins))
+
+    assert second == merged(first, second).record == merged(second, first).record
+
+
 def test_of_two_places_the_later_one_stands_and_a_tombstone_over_both() -> None:
     """At one moment, the smaller path: on every machine the same."""
     one, other = (location(saved(key, given_id=X), at=at(2)) for key in ("one", "other"))
