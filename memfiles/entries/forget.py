@@ -24,26 +24,18 @@ from memfiles.entries.consolidation.plan import FOLDED, give_back, is_made_of, s
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.questions import Selector
 from memfiles.entries.reader import EntryDatabase, entry_at
-from memfiles.errors import InvalidArgument, MemfilesError, RecordCorrupt
+from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.index import database, queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import MAX_WHY_BYTES, Entry
-from memfiles.records.entry_codec import read_entry
 from memfiles.records.history import has_lost
-from memfiles.records.keys import (
-    check_switch,
-    entry_path,
-    entry_place,
-    id_path,
-    is_id_path,
-    uid_of,
-    user_in,
-)
+from memfiles.records.keys import check_switch, entry_path, entry_place, id_path, is_id_path, uid_of, user_in
 from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage.events import Progress, RecordChanged
+from memfiles.storage.quarantine import is_of_forgotten
 from memfiles.storage.record_store import forget_notes
 from memfiles.storage.store import kept_with
 
@@ -209,26 +201,9 @@ class Forgetter:
         """
         try:
             self._db.index.forget(paths)
-            self._db.store.kept.remove_if(lambda path, data: self._is_forgotten_copy(path, data))
+            self._db.store.kept.remove_if(lambda path, data: is_of_forgotten(path, data, mark=self._db.mark))
         finally:
             self._db.store.scrub()
-
-    def _is_forgotten_copy(self, path: str, data: bytes) -> bool:
-        """Whether the bytes kept of the record at ``path`` are of an entry that is gone, or of a note made of one."""
-        if entry_place(path) is None:
-            return False
-        mark = self._db.mark(path)
-        if mark is not None and mark.cleared:
-            return True
-        try:
-            copy = read_entry(data, of=path)
-        except RecordCorrupt:
-            return self._db.is_left_by_forget(mark) or self._db.is_forgotten(user_in(path) or "")
-        if not isinstance(copy, Entry):
-            return False
-        is_buried = mark is not None and buries(mark, copy)
-        is_erased = any((known := self._db.mark(id_path(id))) is not None and known.cleared for id in copy.ids)
-        return is_buried or is_erased or any(map(self._db.is_forgotten, (*copy.mortal_ids, *copy.sources)))
 
     def _report(
         self, view: View, entries: Iterable[Entry], *, dry_run: bool = False, held_by: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ _LATEST = timedelta(seconds=3)  # that a line comes, counted from its second, un
 _EVENT = Decoder(AuditEvent)
 _MONTH = late_pattern(rb"\d{4}-\d\d\.jsonl")
 _RUN = late_pattern(rb'"run":"(?:[^"\\]|\\.)*"')
-_NAMES = late_pattern(rb'"(?:run|call|actor)":"(?:[^"\\]|\\.)*"')
+NAMES_OF_RUNS = late_pattern(rb'"(?:run|call|actor)":"(?:[^"\\]|\\.)*"')
 _USER = late_pattern(rb'"user":"([0-9a-f]*)"')
 _OF_OPERATOR = b'-user","outcome":'  # forget-user, export-user
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -321,7 +321,7 @@ def blanked(line: bytes, users: Collection[str], runs: set[bytes]) -> Iterator[t
     """What to write over a line, and where, so that it names no run of these users; see ``AuditPages.blank``."""
     user = _user_in(line)
     if user in users:
-        gone = [] if _OF_OPERATOR in line else [*_NAMES.finditer(line)]
+        gone = [] if _OF_OPERATOR in line else [*NAMES_OF_RUNS.finditer(line)]
     else:
         gone = [] if user is not None else [found for found in _RUN.finditer(line) if found[0] in runs]
     for found in gone:

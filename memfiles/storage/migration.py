@@ -1,8 +1,9 @@
 """Migration: all that is kept of a memory, copied from one home to another and compared there.
 
 The rules this file guards: the source is only read; every record is compared byte for byte once it is there; a record
-of the target that is newer, or that is no version of the source's, is never replaced; and it may be stopped and
-repeated at any point, also while the source is in use: what changed meanwhile is copied again before it ends.
+of the target that is newer, or that was changed there as well, is never replaced; what the records that are there now
+say was redacted or forgotten is in no kept copy of the target; and it may be stopped and repeated at any point, also
+while the source is in use: what changed meanwhile is copied again before it ends.
 
 Records are taken with their history, ids, tombstones and locations, kept copies with their reasons, and the audit. What
 is derived is not taken: the search index, the notes on a mirror, and the id of the memory in a mirror, as two memories
@@ -15,18 +16,26 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from msgspec import DecodeError, Struct, field
 from msgspec.json import decode as from_json
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.records.entry import Entry
+from memfiles.records.entry_codec import read_entry
+from memfiles.records.keys import uid_of
+from memfiles.records.marks import EntryRecord, Mark
+from memfiles.records.record import Record, read_record
+from memfiles.storage.audit_reader import NAMES_OF_RUNS
 from memfiles.storage.events import Progress
-from memfiles.storage.home import MemoryHome, ReadableStore
-from memfiles.storage.quarantine import CONFLICTS, FOLDER
+from memfiles.storage.home import KeptConflicts, MemoryHome, ReadableStore
+from memfiles.storage.quarantine import CONFLICTS, FOLDER, holds, is_of_forgotten
 from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records, RecordStore
 
 _TOGETHER, _TOGETHER_BYTES = 100, 1 << 20
+_DECLARED = ("seed", "declare")  # changes that nobody made in a memory
 _ROUNDS = 20  # in which the source may change while it is copied
 _LINES_AT_ONCE = 1000
 
@@ -35,9 +44,9 @@ class Migrated(Struct):
     """What a migration did: numbers of records, kept copies and lines of the audit.
 
     ``records`` are those of the source, ``copied`` those that were written now; the others were there already, or are
-    ``newer`` in the target, where they were left. ``unreadable`` says by path why a record was not taken. ``left`` are
-    kept copies that no record's size allows to be taken. ``is_complete``: every record of the source that can be read
-    was found in the target, with the same bytes, or newer.
+    ``newer`` in the target or were changed there as well, and were left. ``unreadable`` says by path why a record was
+    not taken. ``left`` are kept copies that no record's size allows to be taken. ``is_complete``: every record of the
+    source that can be read was found in the target, with the same bytes, or is one of ``newer``.
     """
 
     source: str
@@ -69,6 +78,7 @@ def migrate(
         with closing(target.open(now=now)) as store, target.held():
             report.is_complete = _records_copied(records, store, report, progress)
             report.kept = _kept_copied(source, target, report)
+            _kept_cleaned(target.kept, store)
             report.audit_lines = _audit_copied(source, target)
     return report
 
@@ -125,7 +135,7 @@ def _copied(target: RecordStore, bodies: Mapping[str, bytes]) -> tuple[int, set[
         versions, ahead = [], set()
         for path, body in bodies.items():
             there = records.find(path)
-            if there is None or (there[0] != body and _precedes(there[0], body)):
+            if there is None or (there[0] != body and _precedes(path, there[0], body)):
                 signature = there[1] if there is not None else None
                 versions.append(NewVersion(path, _revision_in(body), body, signature))
             elif there[0] != body:
@@ -135,12 +145,42 @@ def _copied(target: RecordStore, bodies: Mapping[str, bytes]) -> tuple[int, set[
     return target.change(bodies, decide)[0]
 
 
-def _precedes(there: bytes, body: bytes) -> bool:
-    """Whether what is there is an earlier version of the record, or cannot be read."""
+def _precedes(path: str, there: bytes, body: bytes) -> bool:
+    """Whether what is there is an earlier version of the record, or cannot be read.
+
+    A higher revision is not enough: others may have changed the target's copy, and the source's had more changes.
+    """
     try:
-        return _revision_in(there) < _revision_in(body)
+        if _revision_in(there) >= _revision_in(body):
+            return False
+        before, after = (_text_of(_decoded(path, data)) for data in (there, body))
     except RecordCorrupt:
         return True
+    known = after.history if after is not None else ()
+    last = next((it for it in reversed(before.history if before else ()) if it.op not in _DECLARED), None)
+    if last is None or not known:
+        return True  # nobody's change, or it was forgotten or moved
+    is_known = any((it.at, it.op, it.by) == (last.at, last.op, last.by) for it in known)  # whatever its revision now
+    return is_known or (known[0].revision > 1 and last.at <= known[0].at)  # or before all that the history has
+
+
+def _decoded(path: str, data: bytes) -> Record | EntryRecord:
+    return read_record(data, of=path) if uid_of(path) is not None else read_entry(data, of=path)
+
+
+def _text_of(record: Record | EntryRecord | None) -> Record | None:
+    return record.text if isinstance(record, Entry) else record if isinstance(record, Record) else None
+
+
+def _record_at(store: RecordStore, path: str) -> Record | EntryRecord | None:
+    try:
+        return _decoded(path, found[0]) if (found := store.find(path)) is not None else None
+    except RecordCorrupt:
+        return None
+
+
+def _mark_at(store: RecordStore, path: str) -> Mark | None:
+    return found if isinstance(found := _record_at(store, path), Mark) else None
 
 
 def _revision_in(body: bytes) -> int:
@@ -203,6 +243,20 @@ def _kept_copied(source: MemoryHome, target: MemoryHome, report: Migrated) -> in
     return count
 
 
+def _kept_cleaned(kept: KeptConflicts, target: RecordStore) -> None:
+    """Remove the kept copies with a text that was redacted or forgotten, as the target's records tell."""
+    before = len([*kept.notes(FOLDER), *kept.notes(CONFLICTS)])
+    kept.remove_if(lambda path, data: _is_gone(target, path, data))
+    if before > len([*kept.notes(FOLDER), *kept.notes(CONFLICTS)]):
+        target.scrub()
+
+
+def _is_gone(target: RecordStore, path: str, data: bytes) -> bool:
+    text = _text_of(_record_at(target, path))
+    is_redacted = text is not None and bool(text.redactions) and holds(data, text.redactions)
+    return is_redacted or is_of_forgotten(path, data, mark=partial(_mark_at, target))
+
+
 def _audit_copied(source: MemoryHome, target: MemoryHome) -> int:
     """Copy the lines of the audit that the target lacks, month by month; how many."""
     count = 0
@@ -227,4 +281,5 @@ def _lines(home: MemoryHome, month: str) -> Iterator[bytes]:
 
 
 def _digest(line: bytes) -> bytes:
-    return hashlib.blake2b(line, digest_size=16).digest()
+    """The same for a line before and after the names of a forgotten user's runs were taken out of it."""
+    return hashlib.blake2b(NAMES_OF_RUNS.sub(b"", line).replace(b" ", b""), digest_size=16).digest()

@@ -19,7 +19,11 @@ from msgspec import Struct
 
 from memfiles.errors import RecordCorrupt
 from memfiles.records import NamedTuple, late_pattern
+from memfiles.records.entry import Entry
+from memfiles.records.entry_codec import read_entry
 from memfiles.records.history import texts_in
+from memfiles.records.keys import entry_place, id_path, user_in
+from memfiles.records.marks import Mark, buries, is_tombstone
 from memfiles.records.record import MAX_RECORD_BYTES, read_record
 from memfiles.records.redactions import Piece, reveal
 from memfiles.storage import atomic
@@ -149,6 +153,28 @@ def remove_copies(directory: int, path: str, *, holding: Sequence[Piece] | None 
 def holds(data: bytes, pieces: Sequence[Piece]) -> bool:
     """Whether the bytes of a copy hold one of these texts, as they are or in a history."""
     return bool(reveal(pieces, _texts_of(data)))
+
+
+def is_of_forgotten(path: str, data: bytes, *, mark: Callable[[str], Mark | None]) -> bool:
+    """Whether the bytes kept of the record at ``path`` are of an entry that is gone, or of a note made of one.
+
+    ``mark`` finds the mark at a path.
+    """
+    if entry_place(path) is None:
+        return False
+    known = mark(path)
+    if known is not None and known.cleared:
+        return True
+    try:
+        copy = read_entry(data, of=path)
+    except RecordCorrupt:
+        ids = (user_in(path) or "", *(known.left if known is not None else ()))
+        return is_tombstone(known) or any(is_tombstone(mark(id_path(id))) for id in ids)
+    if not isinstance(copy, Entry):
+        return False
+    is_buried = known is not None and buries(known, copy)
+    is_erased = any((it := mark(id_path(id))) is not None and it.cleared for id in copy.ids)
+    return is_buried or is_erased or any(is_tombstone(mark(id_path(id))) for id in (*copy.mortal_ids, *copy.sources))
 
 
 def _remove(directory: int, kept: str) -> None:

@@ -318,6 +318,72 @@ def test_a_migration_leaves_what_is_newer(declare: Declare, tmp_path: Path) -> N
         assert "# Notes\n- changed here\n- changed there\n" == memory.manager.read("notes")
 
 
+def test_a_migration_leaves_what_was_changed_there_as_well(declare: Declare, tmp_path: Path) -> None:
+    """A line that was acknowledged in the target stays, however often the source was changed since; others go on."""
+    command = commands(declare())
+    elsewhere = write_workflow(tmp_path / "new", TEXT.format(place="directory: ../there", mirror=""))
+    with memfiles.open(elsewhere, watch=False):
+        pass  # its seeds are nobody's change
+    with memfiles.open(declare(), watch=False) as memory:
+        memory.manager.append("notes", "- before\n")
+        memory.entries.save_many(session := memory.session("desk"), [{"key": it, "content": "one"} for it in "abc"])
+    assert 0 == command("migrate", "--to", str(tmp_path / "there")).code
+    with memfiles.open(elsewhere, watch=False) as memory:
+        memory.manager.append("notes", "- changed there\n")
+        memory.entries.update(memory.session("desk"), "a", content="changed there")
+    with memfiles.open(declare(), watch=False) as memory:
+        session = memory.session("desk")
+        for number in range(3):
+            memory.manager.append("notes", f"- changed here {number}\n")
+            memory.entries.update(session, "a", content=f"changed here {number}")
+        for number in range(120):  # more than a history holds
+            memory.entries.update(session, "b", content=f"changed here {number}")
+    left = command("--json", "migrate", "--to", str(tmp_path / "there"))
+
+    assert (4, 2, "notes-1.json") == (left.code, len(left.data["newer"]), left.data["newer"][1])
+    with memfiles.open(elsewhere, watch=False) as memory:
+        session = memory.session("desk")
+        found = {key: each.content for key in "abc" if (each := memory.entries.get(session, key)) is not None}
+        assert "# Notes\n- before\n- changed there\n" == memory.manager.read("notes")
+        assert {"a": "changed there", "b": "changed here 119", "c": "one"} == found
+
+
+@pytest.mark.parametrize("kind", ["directory", "postgresql"])
+def test_a_repeated_migration_removes_what_was_taken_away_since(
+    kind: str, declare: Declare, tmp_path: Path, server: PostgresServer
+) -> None:
+    """Kept copies lose what was redacted or forgotten; the audit has each event once, without her runs."""
+    with memfiles.open(declare(), watch=False) as memory:
+        ada = memory.session("desk", user="ada", run="run-of-ada")
+        memory.entries.save(ada, "hers", "quagmire of hers")
+        memory.manager.append("mine", "quagmire of a file\n", user="ada")
+        memory.entries.save(memory.session("desk"), "k", "quagmire of an entry")
+        memory.entries.save(memory.session("desk"), "stays", "what stays")
+        memory.manager.append("notes", "- quagmire of notes\n")
+    there = home_of(tmp_path / "there" if kind == "directory" else server.url(server.workspace()))
+    source = home_of(memory.workflow.place)
+    for number, (path, body) in enumerate(_records(source).items()):
+        folder = ("conflicts", "quarantine")[number % 2]
+        source.kept.keep(path, body, reason="why", at=AT, folder=folder)
+    migrate(source, there, now=lambda: AT)
+    with memfiles.open(declare(), watch=False) as memory:
+        memory.manager.redact("notes", "quagmire of notes")
+        memory.entries.forget(memory.session("desk"), key="k")
+        memory.users.forget("ada")
+    done = migrate(source, there, now=lambda: AT)
+    text = TEXT.format(place=f"{'directory' if kind == 'directory' else 'store'}: {json.dumps(there.title)}", mirror="")
+    with memfiles.open(write_workflow(tmp_path / "new", text), watch=False) as memory:
+        assert [1, 1] == [len(memory.users.tombstones()), len(memory.entries.list(memory.session("desk")).memories)]
+
+    kept = [it.kept for folder in ("conflicts", "quarantine") for it in there.kept.notes(folder)]
+    assert (True, []) == (done.is_complete, done.newer)
+    assert [] == [name for name in kept if b"quagmire" in (there.kept.read(name) or b"")]
+    assert 1 == sum(b"what stays" in (there.kept.read(name) or b"") for name in kept)
+    everything = b"".join([*_records(there).values(), *_lines(there)])
+    assert (False, False) == (b"quagmire" in everything, b"run-of-ada" in everything)
+    assert sorted(_lines(source)) == sorted(_lines(there))
+
+
 def test_nothing_to_migrate_and_the_same_place_are_refused(declare: Declare, tmp_path: Path) -> None:
     """Nothing is made then."""
     path, command = declare(), commands(declare())

@@ -98,8 +98,9 @@ def migrate_command(target: str) -> None:
 
     Every record is taken with its history, ids and tombstones, and compared byte for byte once it is there. So are
     quarantined copies, conflicts and the audit. It may be repeated: what is there already stays, and what is newer
-    there is left alone; the exit code is 4 then. The search index and the notes on a mirror are not taken, as they are
-    made anew. The workflow is not changed: declare `store:` or `directory:` in it afterwards.
+    there, or was changed there as well, is left alone; the exit code is 4 then. The search index and the notes on a
+    mirror are not taken, as they are made anew. The workflow is not changed: declare `store:` or `directory:` in it
+    afterwards.
     """
     workflow = load_workflow()
     is_url = target.startswith(SCHEMES)
@@ -112,7 +113,9 @@ def migrate_command(target: str) -> None:
                     f"there")  # fmt: skip
         output.note(f"{output.count(done.kept, 'kept copy', 'kept copies')} and "
                     f"{output.count(done.audit_lines, 'line')} of the audit copied")  # fmt: skip
-        _warn_of_each([f"{path} is newer in {done.target}: it was left as it is" for path in done.newer])
+        _warn_of_each(
+            [f"{path} is newer in {done.target}, or was changed there as well: it was left" for path in done.newer]
+        )
         _warn_of_each([f"{path} was not taken: {why}" for path, why in done.unreadable.items()])
         _warn_of_each([f"{name} was not taken: it is not the size of a record" for name in done.left])
         if done.is_complete:
