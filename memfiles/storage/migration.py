@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -150,22 +150,26 @@ def _precedes(path: str, there: bytes, body: bytes) -> bool:
 
     A higher revision is not enough: others may have changed the target's copy, and the source's had more changes.
     """
+    before, after = _decoded(path, there), _decoded(path, body)
+    if isinstance(before, Entry) and before.run and isinstance(after, Entry) and before.id != after.id:
+        return before.updated_at < after.created_at  # its run is over, and another one has begun at 1
     try:
         if _revision_in(there) >= _revision_in(body):
             return False
-        before, after = (_text_of(_decoded(path, data)) for data in (there, body))
     except RecordCorrupt:
         return True
-    known = after.history if after is not None else ()
-    last = next((it for it in reversed(before.history if before else ()) if it.op not in _DECLARED), None)
+    past, known = (record.history if (record := _text_of(it)) else () for it in (before, after))
+    last = next((it for it in reversed(past) if it.op not in _DECLARED), None)
     if last is None or not known:
         return True  # nobody's change, or it was forgotten or moved
     is_known = any((it.at, it.op, it.by) == (last.at, last.op, last.by) for it in known)  # whatever its revision now
     return is_known or (known[0].revision > 1 and last.at <= known[0].at)  # or before all that the history has
 
 
-def _decoded(path: str, data: bytes) -> Record | EntryRecord:
-    return read_record(data, of=path) if uid_of(path) is not None else read_entry(data, of=path)
+def _decoded(path: str, data: bytes) -> Record | EntryRecord | None:
+    with suppress(RecordCorrupt):
+        return read_record(data, of=path) if uid_of(path) is not None else read_entry(data, of=path)
+    return None
 
 
 def _text_of(record: Record | EntryRecord | None) -> Record | None:
@@ -173,10 +177,9 @@ def _text_of(record: Record | EntryRecord | None) -> Record | None:
 
 
 def _record_at(store: RecordStore, path: str) -> Record | EntryRecord | None:
-    try:
+    with suppress(RecordCorrupt):
         return _decoded(path, found[0]) if (found := store.find(path)) is not None else None
-    except RecordCorrupt:
-        return None
+    return None
 
 
 def _mark_at(store: RecordStore, path: str) -> Mark | None:

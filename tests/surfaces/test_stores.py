@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -346,6 +347,21 @@ def test_a_migration_leaves_what_was_changed_there_as_well(declare: Declare, tmp
         found = {key: each.content for key in "abc" if (each := memory.entries.get(session, key)) is not None}
         assert "# Notes\n- before\n- changed there\n" == memory.manager.read("notes")
         assert {"a": "changed there", "b": "changed here 119", "c": "one"} == found
+
+
+def test_a_migration_takes_what_a_run_saved_after_the_one_before_it_ended(declare: Declare, tmp_path: Path) -> None:
+    """Its entry begins at revision 1 again, while the target has one of the run before at revision 3."""
+    command, found = commands(declare()), []
+    with memfiles.open(declare(), watch=False) as memory:
+        for contents in (["one", "two", "three"], ["four"]):
+            session = memory.session("desk", run="r-1")
+            for content in contents:
+                memory.entries.save(session, "k", content, category="conversation")
+            assert 0 == command("migrate", "--to", str(tmp_path / "there")).code
+            found += [body for path, body in _records(home_of(tmp_path / "there")).items() if b'"k"' in body]
+            session.close()
+
+    assert [b'"content":"three"', b'"content":"four"'] == [re.findall(rb'"content":"[a-z]+"', it)[0] for it in found]
 
 
 @pytest.mark.parametrize("kind", ["directory", "postgresql"])
