@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from memfiles.entries.budgets import Budget
-from memfiles.entries.drafts import Category, Draft, EntryRules
+from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.errors import (
-    BudgetExceeded,
     EntryNotFound,
     InvalidArgument,
     ReadOnly,
@@ -243,42 +242,6 @@ def test_saving_the_same_again_changes_nothing(entries: Entries, clock: Clock) -
     assert before == entries.get(Visitor(), "note")
 
 
-def test_a_daily_entry_expires_after_its_last_change(entries: Entries, clock: Clock) -> None:
-    """72 hours after it, swept or not; reading, hydrating and saving it again do not renew it."""
-    entries.save(Visitor(), "today", "rain", category="daily")
-    clock.go_on(71 * 3600)
-    entries.save(Visitor(), "today", "rain")
-    entries.update(Visitor(), "today", tags=["weather"])
-    entries.hydrate(Visitor())
-    entries.get(Visitor(), "today")
-    clock.go_on(3600)
-
-    assert entries.get(Visitor(), "today") is None
-    assert [] == keys_of(entries, Visitor(), "rain")
-    assert () == entries.list(Visitor()).memories
-    assert "" == entries.hydrate(Visitor()).text
-    assert "expired" == entries.explain(Visitor(), "today").reason
-
-
-def test_another_content_renews(entries: Entries, clock: Clock) -> None:
-    """The lifetime runs from the last change of the content."""
-    entries.save(Visitor(), "today", "rain", category="daily")
-    clock.go_on(71 * 3600)
-    entries.save(Visitor(), "today", "sun")
-    clock.go_on(71 * 3600)
-
-    assert entries.get(Visitor(), "today") is not None
-
-
-def test_an_expired_key_can_be_saved_anew(entries: Entries, clock: Clock) -> None:
-    """For a session there is nothing there any more, so the same text is new."""
-    entries.save(Visitor(), "today", "rain", category="daily")
-    clock.go_on(73 * 3600)
-    entries.save(Visitor(), "today", "rain", category="daily", expected_revision=0)
-
-    assert entries.get(Visitor(), "today") is not None
-
-
 def test_a_replayed_call_changes_nothing(entries: Entries) -> None:
     """A call that is made again with its id is answered with what it did the first time."""
     entries.save(Visitor(), "n", "one", call_id="c1")
@@ -410,69 +373,6 @@ def test_too_large_a_content_is_refused(entries: Entries) -> None:
     """With the numbers and what to do."""
     with pytest.raises(SizeExceeded, match="65537 bytes, over the 65536"):
         entries.save(Visitor(), "k", "x" * 65537)
-
-
-def test_a_save_over_budget_names_what_went(tmp_path: Path, clock: Clock) -> None:
-    """Never what was just saved; the pinned ones last."""
-    rules = EntryRules(budget=Budget(max_entries=3))
-    with entries_in(tmp_path, rules=rules, now=clock) as entries:
-        entries.save(Visitor(), "pinned", "a", pinned=True, importance=0.0)
-        for key in ("one", "two", "three", "four"):
-            clock.go_on(1)
-            saved = entries.save(Visitor(), key, key, importance=0.1)
-        left = [each.key for each in entries.list(Visitor()).memories]
-
-        assert ("two",) == saved.evicted
-        assert ["four", "pinned", "three"] == left
-        assert "evicted" == entries.explain(Visitor(), "two").reason
-        entries.restore(Visitor(), "two")
-        assert entries.get(Visitor(), "two") is not None
-
-
-def test_hidden_levels_have_budgets_of_their_own(tmp_path: Path, clock: Clock) -> None:
-    """Otherwise a low session would learn of high entries by what goes."""
-    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=2)), now=clock) as entries:
-        entries.save_many(Visitor(level="RESTRICTED"), [Draft("a", "x"), Draft("b", "y")])
-        saved = [entries.save(Visitor(level="PUBLIC"), key, key) for key in ("c", "d")]
-
-        assert [(), ()] == [each.evicted for each in saved]
-        assert 4 == len(entries.list(Visitor(level="RESTRICTED")).memories)
-
-
-def test_what_alone_is_over_a_budget_is_refused(tmp_path: Path, clock: Clock) -> None:
-    """Before anything goes for it."""
-    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_bytes=10)), now=clock) as entries:
-        entries.save(Visitor(), "small", "12345")
-        with pytest.raises(BudgetExceeded, match="11 bytes"):
-            entries.save(Visitor(), "large", "x" * 11)
-
-        assert ["small"] == [each.key for each in entries.list(Visitor()).memories]
-
-
-@pytest.mark.slow
-def test_a_thousand_of_two_thousand_are_evicted_together(tmp_path: Path, clock: Clock) -> None:
-    """One commit saves the new ones and hides the old ones."""
-    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=2000)), now=clock) as entries:
-        entries.save_many(Visitor(), [Draft(f"old{n:04}", f"x {n}") for n in range(2000)])
-        clock.go_on(1)
-        saved = entries.save_many(Visitor(), [Draft(f"new{n:04}", f"y {n}") for n in range(1000)])
-
-        assert [f"old{n:04}" for n in range(1000)] == sorted(saved[0].evicted)
-        assert entries.get(Visitor(), "old0999") is None
-        assert entries.get(Visitor(), "old1000") is not None
-
-
-@pytest.mark.slow
-def test_retired_entries_are_not_kept_without_end(tmp_path: Path, clock: Clock) -> None:
-    """As many as there may be live ones; of the others only tombstones are left."""
-    with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=10)), now=clock) as entries:
-        for number in range(200):
-            clock.go_on(1)
-            entries.save(Visitor(), f"k{number:03}", f"text{number:03}text")
-        kept = [number for number in range(200) if files_holding(tmp_path / "entries", f"text{number:03}text")]
-
-        assert 10 + 10 <= len(kept) <= 10 + 10 + 65
-        assert list(range(200 - len(kept), 200)) == kept
 
 
 def test_what_is_forgotten_is_nowhere(entries: Entries, tmp_path: Path) -> None:
@@ -625,16 +525,6 @@ def test_a_plan_is_applied_and_taken_back(tmp_path: Path, clock: Clock) -> None:
         assert 4 == len(entries.list(Visitor()).memories)
 
 
-def test_categories_can_have_lifetimes_of_their_own(tmp_path: Path, clock: Clock) -> None:
-    """As the workflow declares them."""
-
-    with entries_in(tmp_path, rules=EntryRules(categories={"draft": Category("draft", ttl=60)}), now=clock) as entries:
-        entries.save(Visitor(), "k", "x", category="draft")
-        clock.go_on(60)
-
-        assert entries.get(Visitor(), "k") is None
-
-
 @pytest.mark.directory("only files can be changed by hand")
 def test_a_hand_edit_is_found(entries: Entries, tmp_path: Path) -> None:
     """A record is a file that people may open: what they change is what is read."""
@@ -659,45 +549,3 @@ def test_another_start_finds_everything(tmp_path: Path) -> None:
             found.append(keys_of(entries, Visitor(), "heron"))
 
     assert [["k"], ["k"], ["k"]] == found
-
-
-def test_expired_entries_shift_nothing(tmp_path: Path, clock: Clock) -> None:
-    """Scores, order and neighbours are those of a store that never held them."""
-    visitor = Visitor(run="r", thread="t")
-    with entries_in(tmp_path / "with", now=clock) as held, entries_in(tmp_path / "without", now=clock) as bare:
-        for entries in (held, bare):
-            entries.save(visitor, "asked", "Who pays for the museum?")
-            if entries is held:
-                entries.save_many(visitor, [Draft(f"gone/{n}", "the museum " * 3, ttl=60) for n in range(40)])
-            entries.save(visitor, "told", "Robin does.")
-            entries.save(visitor, "sky", "The sky over the museum is blue.")
-        clock.go_on(61)
-        found = [
-            [(match.found.key, match.score, match.snippet) for match in entries.search(visitor, "museum sky").matches]
-            for entries in (held, bare)
-        ]
-
-    assert found[1] == found[0]
-
-
-def test_a_renewed_entry_is_found_again(entries: Entries, clock: Clock) -> None:
-    """Also with the very content it had, after a search has passed over it."""
-    entries.save(Visitor(), "plan", "a museum visit", ttl=60)
-    clock.go_on(61)
-    passed_over = keys_of(entries, Visitor(), "museum")
-    entries.save(Visitor(), "plan", "a museum visit", ttl=60)
-
-    assert ([], ["plan"]) == (passed_over, keys_of(entries, Visitor(), "museum"))
-
-
-def test_a_lifetime_of_its_own_outlives_a_change_of_content(entries: Entries, clock: Clock) -> None:
-    """It runs anew from the change, and an entry that was to be gone in a minute is not kept for ever."""
-    entries.save(Visitor(), "code", "the door is 12", ttl=60)
-    clock.go_on(30)
-    entries.save(Visitor(), "code", "the door is 13")
-    clock.go_on(59)
-    before = entries.get(Visitor(), "code")
-    clock.go_on(1)
-
-    assert before is not None
-    assert entries.get(Visitor(), "code") is None

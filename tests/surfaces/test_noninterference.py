@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.surfaces.worlds import BOUNDARIES, VERBS, Actor, Author, Boundary, difference, script, shrunk
+from tests.surfaces.authors import Author
+from tests.surfaces.worlds import BOUNDARIES, VERBS, Actor, Boundary, difference, script, shrunk
 
 pytestmark = pytest.mark.slow
 
