@@ -32,12 +32,22 @@ def states(check: str) -> list[str]:
     return [found["state"] for found in run("doctor", "--json").data["checks"] if found["check"] == check]
 
 
+def amiss(checks: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The findings but ok, without the one that a test's folder is in memory."""
+    in_memory = {"check": "file system", "state": "warn"}
+    return [
+        found
+        for found in checks
+        if found["state"] != "ok" and not (found.items() >= in_memory.items() and found["detail"].startswith("tmpfs "))
+    ]
+
+
 def test_all_is_well() -> None:
     """A memory in order has no finding but ok, and the exit code is 0."""
     looked = run("doctor", "--json")
 
     assert (0, True) == (looked.code, looked.data["ok"])
-    assert [] == [found for found in looked.data["checks"] if found["state"] != "ok"]
+    assert [] == amiss(looked.data["checks"])
 
 
 def test_before_the_first_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +166,7 @@ def test_a_mirror_in_order(mirror: Path) -> None:
 
     looked = run("doctor", "--json")
 
-    assert [] == [found for found in looked.data["checks"] if found["state"] != "ok"]
+    assert [] == amiss(looked.data["checks"])
     assert {"mirror", "mirror copies", "mirror pending"} <= {found["check"] for found in looked.data["checks"]}
     assert before == files_under(mirror)
 

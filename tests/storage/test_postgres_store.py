@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from memfiles.errors import (
-    InvalidArgument,
     LockTimeout,
     MemfilesError,
     OutcomeUnknown,
@@ -23,8 +24,8 @@ from memfiles.errors import (
     StorageRefused,
 )
 from memfiles.files.manager import MemoryManager
-from memfiles.storage.postgres.connections import failure, located
-from memfiles.storage.postgres.migrations import VERSION, migrate
+from memfiles.storage.postgres.connections import failure
+from memfiles.storage.postgres.news import News
 from memfiles.storage.postgres.store import PostgresStore
 from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
@@ -32,7 +33,7 @@ from mirrors.testing.stores.place import append, body_of, lines, next_version, p
 from tests.conftest import unavailable
 from tests.durability.interrupted import WORK, WORKFLOW, Interrupted, interrupt, interrupt_everywhere
 from tests.index.test_store_cache import ANN, entries_at
-from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server, stores_of
+from tests.support.postgres import ROLE, PostgresServer, postgres_server, stores_of
 from tests.support.proxy import Cut, CuttingProxy
 from tests.support.records import declared, wait_until
 from tests.support.workflows import opened
@@ -360,44 +361,6 @@ def test_decisions_on_several_records_wait_for_each_other(
     assert (["1", "0"], ("1", "0")) == (calls, (read(store, "a.json"), read(store, "b.json")))
 
 
-def test_a_wrong_role_sees_nothing(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
-    """Not in the store, not with SQL, whatever it sets; and it writes nothing."""
-    workspace = server.workspace()
-    put(open_store(workspace), {"a.json": "ours"})
-    with pytest.raises(StorageRefused, match="does not belong to the workspace"):
-        open_store(workspace, user=OUTSIDER)
-
-    theirs = server.workspace(OUTSIDER)
-    store = open_store(theirs, user=OUTSIDER)
-    with psycopg.connect(located(server.url(theirs, user=OUTSIDER)).conninfo, autocommit=True) as connection:
-        for setting in ("memfiles.workspace", "memfiles.role"):
-            connection.execute("SELECT set_config(%s, %s, false)", (setting, workspace))
-        tables = ("records", "commits", "quarantine", "members")
-        seen = [connection.execute(f"SELECT * FROM memfiles.{each}").fetchall() for each in tables]
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connection.execute("INSERT INTO memfiles.members VALUES (current_user, %s)", (workspace,))
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connection.execute("INSERT INTO memfiles.records VALUES (%s, 'b.json', 1, 'x')", (workspace,))
-        for change in ("UPDATE memfiles.records SET data = 'x'", "DELETE FROM memfiles.records"):
-            assert 0 == connection.execute(change).rowcount
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connection.execute("SET row_security = off")
-            connection.execute("SELECT * FROM memfiles.records").fetchall()
-
-    assert [[], [], [], [(OUTSIDER, theirs)]] == seen
-    assert ({}, "ours") == (dict(store.changes().records), read(open_store(workspace), "a.json"))
-
-
-def test_workspaces_of_one_role_are_apart(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
-    """Each has its records, its feed and its points."""
-    one, two = open_store(server.workspace()), open_store(server.workspace())
-    put(one, {"a.json": "1"})
-    put(two, {"b.json": "2"})
-
-    assert (None, "2", ["b.json"]) == (read(two, "a.json"), read(two, "b.json"), [*two.changes().records])
-    assert ["b.json"] == [*two.changes(one.changes().until).records]
-
-
 def test_calls_leave_no_state_in_a_connection(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
     """No prepared statement, setting, lock or channel: a pooler may give each transaction another connection."""
     store = open_store(server.workspace(), pool="1")
@@ -455,64 +418,6 @@ def test_a_scrub_waits_for_who_may_still_see_the_text(
     assert (["records"], []) == (held, server.pages_holding(b"hunter2 correct horse"))
 
 
-def test_a_scrub_without_the_right_says_who_can(
-    server: PostgresServer, open_store: Callable[..., PostgresStore]
-) -> None:
-    """It does not claim that dead rows are gone."""
-    store = open_store(server.workspace())
-    with server.admin() as admin:
-        admin.execute(f"REVOKE MAINTAIN ON memfiles.records FROM {ROLE}")
-        try:
-            with pytest.raises(StorageRefused, match="GRANT MAINTAIN ON memfiles.records"):
-                store.scrub()
-        finally:
-            admin.execute(f"GRANT MAINTAIN ON memfiles.records TO {ROLE}")
-
-
-def test_the_owner_creates_the_schema_and_joins(server: PostgresServer) -> None:
-    """A role that may create it needs no preparation; a second process finds it made; a third schema is apart."""
-    with server.admin() as admin:
-        url = server.url("w", user=admin.info.user, schema="fresh")
-    stores: list[PostgresStore] = []
-    opening = [threading.Thread(target=lambda: stores.append(PostgresStore(url))) for _ in range(4)]
-    for each in opening:
-        each.start()
-    for each in opening:
-        each.join()
-    try:
-        put(stores[0], {"a.json": "1"})
-        found = [read(store, "a.json") for store in stores]
-    finally:
-        for store in stores:
-            store.close()
-        with server.admin() as admin:
-            admin.execute("DROP SCHEMA fresh CASCADE")
-
-    assert ["1"] * 4 == found
-
-
-def test_a_newer_schema_is_left_alone(server: PostgresServer) -> None:
-    """A program that does not know it refuses to use or to migrate it."""
-    with server.admin() as admin:
-        migrate(admin, "later")
-        admin.execute("UPDATE later.store SET version = %s", (VERSION + 1,))
-        try:
-            with pytest.raises(StorageRefused, match="upgrade memfiles"):
-                PostgresStore(server.url("w", user=admin.info.user, schema="later"))
-            with pytest.raises(StorageRefused, match="upgrade memfiles"):
-                migrate(admin, "later")
-        finally:
-            admin.execute("DROP SCHEMA later CASCADE")
-
-
-def test_a_role_that_may_not_create_the_schema_is_told(server: PostgresServer) -> None:
-    """The error is not one that goes away by itself."""
-    with pytest.raises(StorageRefused, match="the schema nowhere cannot be used, created or upgraded") as error:
-        PostgresStore(server.url("w", schema="nowhere"))
-
-    assert not error.value.transient
-
-
 def test_another_isolation_level_is_refused(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
     """A decision on several records would be compared with an old snapshot."""
     store = open_store(server.workspace(), options="-c default_transaction_isolation=serializable")
@@ -548,39 +453,6 @@ def test_a_server_that_is_not_there_is_told(own: PostgresServer) -> None:
     assert error.value.transient
 
 
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        ("postgresql://ada:hunter2@host/db?workspace=w", "contains a password: leave it out"),
-        ("postgresql://host/db?workspace=w&password=hunter2", "contains a password: leave it out"),
-        ("postgresql://host/db", "workspace in the store's URL"),
-        ("postgresql://host/db?workspace=w&schema=My-Schema", "schema in the store's URL"),
-        ("postgresql://host/db?workspace=w&schema=pg_catalog", "schema in the store's URL"),
-        ("postgresql://host/db?workspace=w&pool=0", "pool in the store's URL"),
-        ("postgresql://host/db?workspace=w&pool=²", "pool in the store's URL"),
-        ("postgresql://host/db?workspace=w&workspace=v", "has an option twice"),
-        ("postgresql://host/db?workspace=w&client_encoding=sql_ascii", "client_encoding in the store's URL"),
-        ("postgresql://host/db?workspace=w&colour=blue", "the store's URL: invalid"),
-        ("postgresql://host:port/db?workspace=w", "cannot be read"),
-        ("mysql://host/db?workspace=w", "begins with postgresql://"),
-    ],
-)
-def test_a_url_that_cannot_be_used_is_refused(url: str, problem: str) -> None:
-    """The message says what is wrong, and nothing of a password."""
-    with pytest.raises(InvalidArgument, match=problem) as error:
-        located(url)
-
-    assert "hunter2" not in str(error.value)
-
-
-def test_a_url_may_leave_most_to_libpq() -> None:
-    """Its options are passed on; the workspace may come from the workflow."""
-    place = located("postgresql://db.example:6432/memory?sslmode=verify-full&schema=agents", workspace="desk")
-
-    assert ("agents", "desk") == (place.schema, place.workspace)
-    assert {"host=db.example", "port=6432", "dbname=memory", "sslmode=verify-full"} <= set(place.conninfo.split())
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a finaliser
 @pytest.mark.parametrize("event", ["call", "c_return"])
 def test_an_interrupt_at_any_call_leaves_nothing_locked(event: str, server: PostgresServer, tmp_path: Path) -> None:
@@ -588,6 +460,31 @@ def test_an_interrupt_at_any_call_leaves_nothing_locked(event: str, server: Post
     text = WORKFLOW.replace("memory:\n", f"memory:\n  store: {json.dumps(server.url(server.workspace()))}\n", 1)
     with opened(tmp_path, text) as memory:
         assert interrupt_everywhere(memory, WORK["append"], event, but="psycopg") > FEWEST_CALLS
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_an_interrupt_while_news_are_told_holds_nobody_up(
+    number: int, server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """Wherever it comes, another thread can tell them as well."""
+    news, seen = News(open_store(server.workspace()).connections), count()
+
+    def interrupt_there(*_: object) -> None:
+        if next(seen) == number:
+            raise Interrupted
+
+    with suppress(Interrupted):
+        try:
+            sys.setprofile(interrupt_there)
+            news.tell()
+        finally:
+            sys.setprofile(None)
+    other = threading.Thread(target=news.tell, daemon=True)
+    other.start()
+    other.join(30)
+
+    assert not other.is_alive()
+    news.close()
 
 
 def test_an_interrupted_transaction_costs_no_connection(

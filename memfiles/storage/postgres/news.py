@@ -11,6 +11,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 import psycopg
@@ -34,7 +35,7 @@ class News:
         self.channel = f"memfiles_{hashlib.blake2b(place, digest_size=16).hexdigest()}"
         self._connections = connections
         self._send = location.named("SELECT set_config('synchronous_commit', 'off', true), pg_notify(%(channel)s, '')")
-        self._due = threading.Event()
+        self._due = SimpleQueue[None]()  # an interrupt in the middle of an Event leaves that locked for good
         self._listening = threading.Lock()
         self._ear: psycopg.Connection[Any] | None = None
         self._can_listen = True
@@ -44,9 +45,9 @@ class News:
 
     def tell(self) -> None:
         """Let others know soon that something was committed."""
-        if self._due.is_set():
+        if not self._due.empty():
             return
-        self._due.set()
+        self._due.put(None)
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
@@ -68,7 +69,7 @@ class News:
     def close(self) -> None:
         """Send what is due, and stop."""
         self._is_ending = True
-        self._due.set()
+        self._due.put(None)
         if self._thread is not None:
             self._thread.join()
         with self._listening:
@@ -77,8 +78,7 @@ class News:
 
     def _run(self) -> None:
         while not self._is_ending:
-            self._due.wait()
-            self._due.clear()
+            self._due.get()
             try:
                 self._connections.ask(self._send, {"channel": self.channel}, what="news of a change")
             except MemfilesError as error:
