@@ -178,7 +178,7 @@ def test_signing_a_bucket_survives_kills(
     tmp_path: Path, s3: str, settings: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed twice while it signs and twice while it replaces the key: nothing is lost, nothing stays unsigned."""
-    count = 60
+    count = 40
     url = f"s3://{BUCKET}/kills-{uuid.uuid4().hex[:8]}?endpoint={s3}&region=us-east-1"
     bucket = open_mirror(url)
     assert 0 == run("sync", "push", *machine(tmp_path / "one", url, "", files=count)).code
