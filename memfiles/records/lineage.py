@@ -83,6 +83,12 @@ def change_at(record: Record, revision: int) -> Change | None:
     return next((change for change in record.history if change.revision == revision), None)
 
 
+def changes_here(record: Record) -> tuple[Change, ...]:
+    """The changes that an entry's history holds since it came to its path: earlier revisions are of another path."""
+    left = [number for number, change in enumerate(record.history, 1) if change.key or change.place]
+    return record.history[left[-1] :] if left else record.history
+
+
 def _ahead(record: Record, other: Record) -> set[str]:
     """The directories with changes that ``record`` includes and ``other`` does not."""
     return {origin for origin, revision in record.origins.items() if revision > other.origins.get(origin, 0)}
@@ -101,11 +107,14 @@ def _contradict(local: Record, remote: Record) -> bool:
     if _may_have_lost(local, remote) or _may_have_lost(remote, local):
         return True
     parted = base_revision(local, remote)
-    here, there = change_at(local, parted), change_at(remote, parted)
+    both = [(record, changes_here(record)) for record in (local, remote)]
+    if any(all(change.op == "merge" for change in changes) for _, changes in both):  # a sync alone moved it here
+        both = [(record, record.history) for record in (local, remote)]
+    here, there = (next((it for it in changes if it.revision == parted), None) for _, changes in both)
     if here is not None and there is not None:
         return not is_same_change(here, there)
-    lacking = [record for record, found in ((local, here), (remote, there)) if found is None and record.history]
-    return any(record.history[0].revision < parted < record.revision for record in lacking)
+    lacking = [pair for pair, found in zip(both, (here, there), strict=True) if found is None and pair[1]]
+    return any(changes[0].revision < parted < record.revision for record, changes in lacking)
 
 
 def _may_have_lost(record: Record, other: Record) -> bool:

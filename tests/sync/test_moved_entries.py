@@ -377,3 +377,17 @@ def test_what_was_done_after_an_entry_came_back_to_its_path_stands(pair: Pair, w
     kept = {"tags": (("new",), True, "general"), "pinned": (("old",), False, "general")}
 
     assert [kept.get(done)] * 2 == [it and (it.tags, it.pinned, it.category) for it in found]
+
+
+def test_an_entry_that_moved_to_the_key_of_a_deleted_one_keeps_its_text(pair: Pair) -> None:
+    """The other machine, which has both where they were, takes it as it is: the deleted text is not seen again."""
+    pair.one.entries.save(AGENT, "a", "deleted text")
+    pair.one.entries.save(AGENT, "b", "text")
+    pair.come_together()
+    pair.two.entries.delete(AGENT, "a")
+    pair.come_together()
+    pair.two.entries.relocate(AGENT, {"b": "a"})
+    pair.two.flush(60)
+    pair.come_together()
+
+    assert {"a": "text"} == pair.seen()

@@ -33,7 +33,7 @@ from memfiles.records.entry import (
     with_ids,
 )
 from memfiles.records.keys import uid_at
-from memfiles.records.lineage import base_revision, common_revision, joined
+from memfiles.records.lineage import base_revision, changes_here, common_revision, joined
 from memfiles.records.marks import MAX_LEFT, MAX_MOVED, EntryRecord, Mark, buries, tombstones_in, vacated
 from memfiles.records.record import Change, Record, extend, successor
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge, supersede
@@ -131,21 +131,12 @@ def _had_another(other: EntryRecord, entry: Entry) -> bool:
     if isinstance(other, Mark):  # made from the version before, in the same directory
         began = other.revision - 1 if other.left and {*other.left}.isdisjoint(entry.ids) else None
     else:
-        began = None if is_same(entry, other) else _here_since(other)
+        changes = changes_here(other.text)
+        began = changes[0].revision if changes and not is_same(entry, other) else None
     if began is None or began > entry.revision:
         return False
     makers = {origin for origin, revision in entry.origins.items() if revision == entry.revision}
     return all(revision < began for origin, revision in other.origins.items() if origin not in makers)
-
-
-def _here_since(entry: Entry) -> int | None:
-    """The first known revision of an entry at its path; None if it has only moved there."""
-    since = None
-    for change in reversed(entry.text.history):
-        if change.key or change.place:
-            break
-        since = change.revision
-    return since
 
 
 def is_same(one: EntryRecord, other: EntryRecord) -> bool:
