@@ -406,8 +406,9 @@ def test_nothing_to_migrate_and_the_same_place_are_refused(declare: Declare, tmp
     empty = command("migrate", "--to", str(tmp_path / "there"))
     assert 0 == command("restore").code
     place = memfiles.Workflow.load(path).place
-    same = command("migrate", "--to", str(place))
+    same, blank = command("migrate", "--to", str(place)), command("migrate", "--to", " ")
 
+    assert (2, True) == (blank.code, "--to is blank" in blank.err)
     assert (2, True, False) == (empty.code, "nothing is kept" in empty.err, (tmp_path / "there").exists())
     assert (2, True) == (same.code, "there already" in same.err)
 

@@ -102,9 +102,10 @@ def migrate_command(target: str) -> None:
     mirror are not taken, as they are made anew. The workflow is not changed: declare `store:` or `directory:` in it
     afterwards.
     """
+    if not target.strip():  # an unset variable would mean the folder that one is in
+        raise usage_error("--to is blank: name a store or a directory")
     workflow = load_workflow()
-    is_url = target.startswith(SCHEMES)
-    place = store_url(target, workspace=workflow.name) if is_url else os.path.abspath(target)
+    place = store_url(target, workspace=workflow.name) if target.startswith(SCHEMES) else os.path.abspath(target)
     with output.progress("Copying") as shown:
         done = migrate(real_home(workflow.place), real_home(place), now=utc_now, progress=shown)
     if not output.as_json(to_builtins(done)):
