@@ -206,6 +206,7 @@ class Users:
         from memfiles.entries.transfer.exchange import write_file
 
         check_label(actor, what="actor")
+        self._db.rules.check_labels({"actor": actor})
         owned = self._entries_of(user, self.epoch_of(check_user(user)), progress)
         entries = [entry for entry in owned if self._db.is_live(entry)]
         files: dict[str, list[Entry]] = defaultdict(list)
@@ -242,6 +243,8 @@ class Users:
         portion of entries. Raises as ``Entries.forget`` does, and ``StorageFailed`` if a file cannot be removed.
         """
         check_switch(dry_run, what="dry_run")
+        check_label(actor, what="actor")
+        self._db.rules.check_labels({"actor": actor})
         epoch = self.epoch_of(check_user(user))
         entries = self._entries_of(user, epoch)
         if dry_run:

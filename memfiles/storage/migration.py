@@ -16,7 +16,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from functools import partial
 from typing import Any
 
 from msgspec import DecodeError, Struct, field
@@ -182,10 +181,6 @@ def _record_at(store: RecordStore, path: str) -> Record | EntryRecord | None:
     return None
 
 
-def _mark_at(store: RecordStore, path: str) -> Mark | None:
-    return found if isinstance(found := _record_at(store, path), Mark) else None
-
-
 def _revision_in(body: bytes) -> int:
     try:
         revision = from_json(body)["revision"]
@@ -255,9 +250,12 @@ def _kept_cleaned(kept: KeptConflicts, target: RecordStore) -> None:
 
 
 def _is_gone(target: RecordStore, path: str, data: bytes) -> bool:
+    def mark(at: str) -> Mark | None:
+        return found if isinstance(found := _record_at(target, at), Mark) else None
+
     text = _text_of(_record_at(target, path))
     is_redacted = text is not None and bool(text.redactions) and holds(data, text.redactions)
-    return is_redacted or is_of_forgotten(path, data, mark=partial(_mark_at, target))
+    return is_redacted or is_of_forgotten(path, data, mark=mark)
 
 
 def _audit_copied(source: MemoryHome, target: MemoryHome) -> int:

@@ -156,10 +156,7 @@ def holds(data: bytes, pieces: Sequence[Piece]) -> bool:
 
 
 def is_of_forgotten(path: str, data: bytes, *, mark: Callable[[str], Mark | None]) -> bool:
-    """Whether the bytes kept of the record at ``path`` are of an entry that is gone, or of a note made of one.
-
-    ``mark`` finds the mark at a path.
-    """
+    """Whether the bytes kept of the record at ``path`` are of an entry that is gone, or of a note made of one."""
     if entry_place(path) is None:
         return False
     known = mark(path)

@@ -6,12 +6,13 @@ import json
 import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memfiles import InvalidArgument, Memory, Session
+from memfiles import InvalidArgument, Memory, SecretRefused, Session
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Category, EntryRules
 from memfiles.records.keys import next_epoch, user_hash
@@ -59,6 +60,21 @@ def seen(memory: Memory, user: str | None) -> list[str]:
     session = memory.session("support", user=user)
     keys = [each.key for each in memory.entries.list(session).memories]
     return [found.content for key in keys if (found := memory.entries.get(session, key)) is not None]
+
+
+def test_an_actor_that_holds_a_credential_is_refused(tmp_path: Path) -> None:
+    """As in a history: the tombstone and the audit would keep it for good. Nothing is forgotten or exported then."""
+    token = "glpat-" + "wK7tQz9mXv2LrB5nYc8H"
+    with opened(tmp_path, WORKFLOW) as memory:
+        fill(memory)
+        for asked in (memory.users.forget, partial(memory.users.export, target=tmp_path / "out")):
+            with pytest.raises(SecretRefused, match="actor appears to contain a credential"):
+                asked("ada", actor=token)
+            with pytest.raises(InvalidArgument, match="control character"):
+                asked("ada", actor="two\nlines")
+
+        assert (True, []) == (len(seen(memory, "ada")) > 2, [*memory.users.tombstones()])
+    assert (False, []) == ((tmp_path / "out").exists(), files_holding(tmp_path, token))
 
 
 def test_nothing_of_a_user_is_left(tmp_path: Path) -> None:
