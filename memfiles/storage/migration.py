@@ -29,7 +29,7 @@ from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import Record, read_record
 from memfiles.storage.audit_reader import NAMES_OF_RUNS
 from memfiles.storage.events import Progress
-from memfiles.storage.home import KeptConflicts, MemoryHome, ReadableStore
+from memfiles.storage.home import KeptConflicts, MemoryHome, ReadableStore, needs_recovery
 from memfiles.storage.quarantine import CONFLICTS, FOLDER, holds, is_of_forgotten
 from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records, RecordStore
 
@@ -71,6 +71,8 @@ def migrate(
     report = Migrated(source.title, target.title)
     if source.title == target.title:
         raise InvalidArgument("the memory is there already: name another directory or store")
+    if needs_recovery(source):  # a process died: what it had acknowledged may be in its journal alone
+        source.open(now=now).close()
     with source.held(), source.reading() as records:
         if records is None or not records.changes().records:
             raise InvalidArgument(f"nothing is kept in {source.title} yet")

@@ -400,6 +400,21 @@ def test_a_repeated_migration_removes_what_was_taken_away_since(
     assert sorted(_lines(source)) == sorted(_lines(there))
 
 
+def test_a_migration_takes_what_is_in_the_journal_of_a_dead_process_alone(tmp_path: Path) -> None:
+    """A power cut can leave an earlier version in the file of a record: the journal has what was acknowledged."""
+    path = write_workflow(tmp_path / "desk", TEXT.format(place="directory: .memory", mirror=""))
+    record, there = tmp_path / "desk/.memory/notes-1.json", home_of(tmp_path / "there")
+    write = "import memfiles, os, sys; notes = memfiles.open(sys.argv[1], watch=False).manager"
+    append = "[notes.append('notes', f'- {number}\\n') for number in range(3)]"
+    keep = "os.link(sys.argv[2], sys.argv[2] + '.before')"
+    script = f"{write}; {append}; {keep}; {append}; os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", script, str(path), str(record)], cwd=ROOT, check=False)
+    record.with_name("notes-1.json.before").replace(record)
+    done = migrate(home_of(tmp_path / "desk/.memory"), there, now=lambda: AT)
+
+    assert (True, 2) == (done.is_complete, _records(there)["notes-1.json"].count(b"- 2\\n"))
+
+
 def test_nothing_to_migrate_and_the_same_place_are_refused(declare: Declare, tmp_path: Path) -> None:
     """Nothing is made then."""
     path, command = declare(), commands(declare())
