@@ -247,8 +247,10 @@ class World:
         machine, wire = self._machines[step.machine], self._wires[step.machine]
         wire.is_cut = cut
         machine.close()
-        if step.verb == "amnesia":
-            shutil.rmtree(self._place / step.machine / ".state")
+        if (
+            step.verb == "amnesia" and (state := self._place / step.machine / ".state").exists()
+        ):  # not yet by a killed one
+            shutil.rmtree(state)
         if isinstance(machine, ForkedMachine):
             self._do(replace(step, verb="restart" if step.verb == "restart" else "reopen"))
         else:
