@@ -6,11 +6,14 @@ and uids.
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import unquote
 
 from msgspec import Meta
 
@@ -97,6 +100,17 @@ def _url(value: str) -> str:
     if len(value) > 2048 or has_control_characters(value) or not _URL.fullmatch(value):
         raise ValueError("this must be a URL such as s3://bucket/prefix or file:///path")
     return value
+
+
+def check_apart(url: str, place: Path | str) -> None:
+    """Refuse a mirror in the memory directory, where one file would be a record and its copy. ``InvalidArgument``."""
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() == "file" and isinstance(place, Path) and "%00" not in rest:
+        folder = os.path.realpath("/" + unquote(rest.partition("/")[2].partition("?")[0]))
+        if Path(folder).is_relative_to(os.path.realpath(place)):
+            raise InvalidArgument(
+                "this is in the memory directory itself, so nothing would be copied; name another one"
+            )
 
 
 def _store(value: str) -> str:

@@ -30,6 +30,7 @@ from memfiles.workflow.fields import (
     StoreUrl,
     Uid,
     can_be_directory,
+    check_apart,
 )
 from memfiles.workflow.older_workflow import SETTINGS_KEY, is_older, read_older
 from memfiles.workflow.problems import (
@@ -333,8 +334,10 @@ def _workflow_in(
     workflow, breaches = read(Workflow, document, older=older)
     problems = [problem_of(breach) for breach in breaches]
     try:
-        if check_mirror is not None and not problems and workflow.memory.mirror is not None:
-            check_mirror(workflow.memory.mirror.url)
+        if not problems and (mirror := workflow.memory.mirror) is not None:
+            if check_mirror is not None:
+                check_mirror(mirror.url)
+            check_apart(mirror.url, workflow.place)
     except InvalidArgument as error:
         problems = [Problem(("memory", "mirror", "url"), str(error))]
     problems += [*_document_problems(document, path=path), *_store_problems(reading.document)]

@@ -184,6 +184,22 @@ def test_pull(written: str, expected: str | int) -> None:
     assert expected == (workflow.memory.mirror and workflow.memory.mirror.pull)
 
 
+@pytest.mark.parametrize("where", [".memory", "./.memory/", ".memory/audit", "up/../.memory", "link/copy", "%2Ememory"])
+def test_a_mirror_in_the_memory_directory_is_refused(tmp_path: Path, where: str) -> None:
+    """A file would be its own copy; one beside it is taken, and one above it, and any of a store."""
+    (tmp_path / "link").symlink_to(tmp_path / ".memory")
+    written = tmp_path / "workflow.yaml"
+    for place, is_taken in ((where, False), (".memory-copy", True), ("", True)):
+        written.write_text(f"memory: {{mirror: {{url: 'file://{tmp_path}/{place}'}}}}")
+        if is_taken:
+            assert Workflow.load(written).memory.mirror is not None
+        else:
+            with pytest.raises(
+                WorkflowError, match=r"workflow.yaml:1:24: memory.mirror.url: .* memory directory itself"
+            ):
+                Workflow.load(written)
+
+
 @pytest.mark.parametrize("written", ["0", "-1", "1.5", "true", "0s", "5 m", "5w", "m", "[1]", "1e3", "'30'", "~"])
 def test_pull_refused(written: str) -> None:
     """What is no interval is refused."""
