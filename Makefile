@@ -14,11 +14,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # Three workers for two processors, as the tests spend much of their time waiting for processes and time-outs. Their folders
 # are in memory where that has 4 GB and may hold programs: a disk takes a fifth more processor time, and makes them wait.
 # Tests of power cuts bring their own disks, and `pytest` alone uses that of temporary files. The folders of a run that
-# fails are kept.
+# fails are kept for two hours.
 MEMORY := $(shell test -w /dev/shm && test "$$(df -Pk /dev/shm | awk 'NR == 2 {print $$4}')" -gt 4000000 && \
   ! grep -q ' /dev/shm [^ ]* [^ ]*noexec' /proc/mounts && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 test: tools check  ## Everything CI runs: format, lint, types, import contracts, tests.
-	folder=$$(mktemp -d "$(MEMORY)/memfiles-tests-XXXXXX") && \
+	find "$(MEMORY)" -maxdepth 1 -name 'memfiles-tests-*' -user "$$(id -u)" -mmin +120 -exec rm -rf {} +
+	folder=$$(mktemp -d "$(MEMORY)/memfiles-tests-XXXXXX") && echo "the folders of the tests are in $$folder" && \
 	  $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --basetemp="$$folder/all" && rm -rf "$$folder"
 
 check: $(INSTALLED)  ## Everything but the tests.

@@ -9,7 +9,8 @@ that made the newest version has its revision in the vector. The clock orders no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -76,6 +77,38 @@ def common_revision(one: Record, other: Record) -> int:
 def is_same_change(one: Change, other: Change) -> bool:
     """Whether two changes are the same; a redaction alters the text of a change, not who made it and when."""
     return (one.revision, one.at, one.op, one.by) == (other.revision, other.at, other.op, other.by)
+
+
+def later_changes(record: Record, after: int = 0) -> list[tuple[Change, bytes | None]]:
+    """The changes after a revision, each with the text that it put in; None if that is unknown or was altered since."""
+    found: list[tuple[Change, bytes | None]] = []
+    for change, content in _outcomes(record):
+        text = None
+        if content is not None and not change.is_altered:
+            start = len(content) - change.bytes if change.offset is None else change.offset
+            text = content[start : start + change.bytes]
+        if change.revision > after:
+            found.append((change, text))
+    return found
+
+
+def are_among(some: Sequence[tuple[Change, bytes | None]], all: Sequence[tuple[Change, bytes | None]]) -> bool:
+    """Whether each of some ``later_changes`` is one of the others, under any revision, as they may be renumbered.
+
+    Two machines, or one, may change a record twice in one millisecond, so the texts are compared as well.
+    """
+    left = defaultdict[object, list[bytes | None]](list)
+    for change, text in all:
+        left[change.at, change.op, change.by].append(text)
+    for change, text in sorted(some, key=lambda each: each[1] is None):  # first those that are one of the others or not
+        texts = left[change.at, change.op, change.by]
+        if text in texts or None in texts:
+            texts.remove(text if text in texts else None)
+        elif text is None and texts:
+            texts.pop()
+        else:
+            return False
+    return True
 
 
 def change_at(record: Record, revision: int) -> Change | None:

@@ -10,6 +10,7 @@ id was in use when the machine went down.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import stat
@@ -34,6 +35,7 @@ _SIDE_FILES = ("-wal", "-shm", "-journal")
 _COPY_SECONDS = 0.2
 _MAPPED_BYTES = 4096
 _IDENTITY = ".state/identity"
+_GET_VERSION = 0x80087601  # FS_IOC_GETVERSION, of ext4, XFS and btrfs
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MARK = (
     "INSERT INTO meta (key, value) VALUES ('boot', ?)"
@@ -345,13 +347,21 @@ class MirrorFiles(Struct, frozen=True):
         return RecordLocks(Descriptor.of_directory(self.directory), timeout=0.0, folder=folder)
 
     def identity(self) -> str:
-        """See ``MirrorSide``: the change time of a file that is never changed; that of a copy is later.
+        """See ``MirrorSide``: inode and generation of a file; a copy has others, also in the inode of a removed one.
 
-        Its inode would say no more, and some file systems number their files anew whenever they are mounted.
+        Where a file system tells no generation, it is the time of the file's last change, which no copy can have. A
+        new mode or owner gives it another one as well, and so the memory another id.
         """
         root = Descriptor.of_directory(self.directory)
-        os.close(os.open(_IDENTITY, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=root))
-        return str(os.stat(_IDENTITY, dir_fd=root, follow_symlinks=False).st_ctime_ns)
+        file = os.open(_IDENTITY, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=root)
+        try:
+            found = os.fstat(file)
+            generation = fcntl.ioctl(file, _GET_VERSION, bytes(8))[:4]
+        except OSError:
+            return str(found.st_ctime_ns)
+        finally:
+            os.close(file)
+        return f"{found.st_ino} {generation.hex()}"
 
     def leading(self) -> AbstractContextManager[object]:
         """See ``MirrorSide``: processes take turns record by record."""

@@ -1,6 +1,7 @@
 """Migration: all that is kept of a memory, copied from one home to another and compared there.
 
-The rules this file guards: the source is only read; every record is compared byte for byte once it is there; a record
+The rules this file guards: the source is only read, once what dead processes left in its journals is in its records;
+every record is compared byte for byte once it is there; a record
 of the target that is newer, or that was changed there as well, is never replaced; what the records that are there now
 say was redacted or forgotten is in no kept copy of the target; and it may be stopped and repeated at any point, also
 while the source is in use: what changed meanwhile is copied again before it ends.
@@ -16,6 +17,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from itertools import chain
 from typing import Any
 
 from msgspec import DecodeError, Struct, field
@@ -24,8 +26,8 @@ from msgspec.json import decode as from_json
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import read_entry
-from memfiles.records.keys import uid_of
-from memfiles.records.marks import EntryRecord, Mark
+from memfiles.records.keys import id_path, uid_of
+from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.records.record import Record, read_record
 from memfiles.storage.audit_reader import NAMES_OF_RUNS
 from memfiles.storage.events import Progress
@@ -130,20 +132,26 @@ def _portions(paths: Sequence[str], source: ReadableStore, report: Migrated) -> 
 
 
 def _copied(target: RecordStore, bodies: Mapping[str, bytes]) -> tuple[int, set[str]]:
-    """Write the records that the target lacks or has an earlier version of; how many, and those that are newer."""
+    """Write the records that the target lacks or has an earlier version of; how many, and those that are left."""
+    entries = {path: record for path, body in bodies.items() if isinstance(record := _decoded(path, body), Entry)}
+    marks = {path: {id_path(id) for id in entry.mortal_ids} for path, entry in entries.items()}
 
     def decide(records: Records) -> tuple[tuple[int, set[str]], ChangeSet]:
         versions, ahead = [], set()
+        found = {path: records.find(path) for path in {*chain.from_iterable(marks.values())}}
+        forgotten = {path for path, it in found.items() if it is not None and is_tombstone(_decoded(path, it[0]))}
         for path, body in bodies.items():
             there = records.find(path)
-            if there is None or (there[0] != body and _precedes(path, there[0], body)):
+            if not forgotten.isdisjoint(marks.get(path, ())) and (there is None or there[0] != body):
+                ahead.add(path)
+            elif there is None or (there[0] != body and _precedes(path, there[0], body)):
                 signature = there[1] if there is not None else None
                 versions.append(NewVersion(path, _revision_in(body), body, signature))
             elif there[0] != body:
                 ahead.add(path)
         return (len(versions), ahead), ChangeSet(versions, erases=True) if versions else NOTHING
 
-    return target.change(bodies, decide)[0]
+    return target.change([*bodies, *chain.from_iterable(marks.values())], decide)[0]
 
 
 def _precedes(path: str, there: bytes, body: bytes) -> bool:
@@ -159,10 +167,13 @@ def _precedes(path: str, there: bytes, body: bytes) -> bool:
             return False
     except RecordCorrupt:
         return True
+    if isinstance(before, Mark) and isinstance(after, Entry) and not {*before.ids}.isdisjoint(after.ids):
+        # it left this place, there or in the source; what the source brought back since was elsewhere meanwhile
+        return any((it.key or it.place) and it.revision >= before.revision for it in after.text.history)
     past, known = (record.history if (record := _text_of(it)) else () for it in (before, after))
     last = next((it for it in reversed(past) if it.op not in _DECLARED), None)
     if last is None or not known:
-        return True  # nobody's change, or it was forgotten or moved
+        return True  # nobody's change, or the source forgot or moved it
     is_known = any((it.at, it.op, it.by) == (last.at, last.op, last.by) for it in known)  # whatever its revision now
     return is_known or (known[0].revision > 1 and last.at <= known[0].at)  # or before all that the history has
 
@@ -208,7 +219,7 @@ def _is_there(target: RecordStore, path: str, body: bytes, newer: set[str]) -> b
         found = target.find(path)
     except RecordCorrupt:
         return False
-    return found is not None and (found[0] == body or path in newer)
+    return path in newer or (found is not None and found[0] == body)
 
 
 def _all_there(source: ReadableStore, target: RecordStore, report: Migrated, newer: set[str]) -> bool:

@@ -364,6 +364,41 @@ def test_a_migration_takes_what_a_run_saved_after_the_one_before_it_ended(declar
     assert [b'"content":"three"', b'"content":"four"'] == [re.findall(rb'"content":"[a-z]+"', it)[0] for it in found]
 
 
+@pytest.mark.parametrize("later", ["updated", "renamed"])
+@pytest.mark.parametrize("there", ["forgotten", "renamed"])
+def test_a_migration_leaves_what_was_forgotten_or_renamed_there(
+    there: str, later: str, declare: Declare, tmp_path: Path
+) -> None:
+    """However often the source changed it since; an entry that the source renamed and brought back is taken again."""
+    command = commands(declare())
+    elsewhere = write_workflow(tmp_path / "new", TEXT.format(place="directory: ../there", mirror=""))
+    with memfiles.open(declare(), watch=False) as memory:
+        memory.entries.save_many(memory.session("desk"), [{"key": it, "content": "quagmire"} for it in "kb"])
+        memory.entries.relocate(memory.session("desk"), {"b": "away"})
+    assert 0 == command("migrate", "--to", str(tmp_path / "there")).code
+    with memfiles.open(elsewhere, watch=False) as memory:
+        if there == "forgotten":
+            memory.entries.forget(memory.session("desk"), key="k")
+        else:
+            memory.entries.relocate(memory.session("desk"), {"k": "other"})
+    with memfiles.open(declare(), watch=False) as memory:
+        session = memory.session("desk")
+        for number in range(120):  # more than a history holds
+            memory.entries.update(session, "k", content=f"quagmire {number}")
+        if later == "renamed":
+            memory.entries.relocate(session, {"k": "new"})
+        memory.entries.relocate(session, {"away": "b"})
+    left = command("--json", "migrate", "--to", str(tmp_path / "there"))
+
+    with memfiles.open(elsewhere, watch=False) as memory:
+        found = {each.key: each.content for each in memory.entries.list(memory.session("desk")).memories}
+    assert ({"b": "quagmire"}, {"k"}) == ({key: found[key] for key in "b"}, {"k"} - found.keys())
+    if there == "forgotten":
+        assert (["b"], 4) == ([*found], left.code)
+        held = b"".join(_records(home_of(tmp_path / "there")).values())
+        assert 1 == held.count(b'"content":"quagmire')
+
+
 @pytest.mark.parametrize("kind", ["directory", "postgresql"])
 def test_a_repeated_migration_removes_what_was_taken_away_since(
     kind: str, declare: Declare, tmp_path: Path, server: PostgresServer

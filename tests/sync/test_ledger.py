@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +20,7 @@ from memfiles.sync import ledger as bookkeeping
 from memfiles.sync.ledger import PATH, Acknowledged, Ledger, LedgerRow, LedgerSnapshot, Sent, peek
 
 MIRROR = "file:///somewhere"
+FS_IOC_GETVERSION = 0x80087601
 SIGNATURE = Signature(1, 2, 3)
 COPY = Acknowledged("a.json", "v1", b"body", 3, "digest", SIGNATURE)
 
@@ -108,6 +111,35 @@ def test_a_copy_of_a_directory_has_an_origin_of_its_own(tmp_path: Path) -> None:
     assert first == origin(tmp_path / "renamed")
     assert 3 == len({first, second, origin(home)})
     assert second == origin(copy)
+
+
+def test_a_directory_that_gets_another_mode_keeps_its_origin_where_files_have_generations() -> None:
+    """Some systems set owners and modes at every start; one put back in its place has an origin of its own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, open(f"{folder}/any", "w") as file:  # not in memory
+        place = Path(folder, "home")
+        try:
+            has_generations = bool(fcntl.ioctl(file, FS_IOC_GETVERSION, bytes(8)))
+        except OSError:
+            has_generations = False
+
+        def origin() -> str:
+            book = Ledger(place, mirror=MIRROR)
+            try:
+                return book.meta.origin()
+            finally:
+                book.close()
+
+        first = origin()
+        for path in place.rglob("*"):
+            path.chmod(path.stat().st_mode)
+        again = origin()
+        shutil.copytree(place, f"{folder}/backup")
+        shutil.rmtree(place)
+        shutil.copytree(f"{folder}/backup", place)
+        last = origin()
+
+    assert has_generations == (first == again)
+    assert again != last
 
 
 def test_notes_on_another_mirror_count_for_nothing(tmp_path: Path, book: Ledger) -> None:

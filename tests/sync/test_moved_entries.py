@@ -391,3 +391,31 @@ def test_an_entry_that_moved_to_the_key_of_a_deleted_one_keeps_its_text(pair: Pa
     pair.come_together()
 
     assert {"a": "text"} == pair.seen()
+
+
+def test_two_changes_in_one_millisecond_are_two(tmp_path: Path) -> None:
+    """One of them is in the mirror when another machine changes the entry; the other one is not lost."""
+    moment = ["2026-11-21T09:00:00.000Z"]
+    mirror = MemoryMirror()
+    way = AbsentMirror(mirror, is_away=False)
+    with (
+        EntryMachine(tmp_path / "one", way, now=lambda: moment[0]) as one,
+        EntryMachine(tmp_path / "two", mirror, now=lambda: moment[0]) as two,
+    ):
+        one.entries.save(AGENT, "plan", "first\n")
+        one.entries.update(AGENT, "plan", content="first\nsecond\n")
+        one.flush(60)
+        two.pull()
+        way.is_away = True
+        one.entries.update(AGENT, "plan", content="first\nsecond\nthird\n")
+        moment[0] = "2026-11-21T09:00:01.000Z"
+        two.entries.update(AGENT, "plan", content="first\nsecond\nof the other\n")
+        two.flush(60)
+        way.is_away = False
+        for each in (one, two, one, two):
+            each.pull()
+            each.flush(60)
+        found = [each.entries.list(AGENT).memories[0].content.split() for each in (one, two)]
+
+    assert found[0] == found[1]
+    assert {"first", "second", "third", "other"} <= {*found[0]}

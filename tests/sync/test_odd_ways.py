@@ -74,6 +74,31 @@ def test_what_was_changed_while_no_mirror_was_declared_is_kept(open_machine: Ope
     assert "# notes\n- by two\n- offline\n" == one.manager.read("notes") == content_in(mirror)
 
 
+@pytest.mark.parametrize("line", ["- offline\n", "- by one\n"])
+def test_what_two_machines_changed_in_one_millisecond_is_kept(
+    open_machine: Opener, mirror: MemoryMirror, line: str
+) -> None:
+    """Also if no directory's id speaks of one of them, and if both lines have as many bytes."""
+    one, two = open_machine("one"), open_machine("two")
+    one.sync.flush(60)
+    two.sync.pull(60)
+    one.close()
+    with MemoryManager(one.manager.directory, now=lambda: "2026-11-21T09:00:00.000Z") as manager:
+        manager.restore(one.workflow)
+        manager.append("notes", line)
+    two.close()
+    with MemoryManager(two.manager.directory, now=lambda: "2026-11-21T09:00:00.000Z") as manager:
+        manager.restore(two.workflow)
+        manager.append("notes", "- by two\n")
+    two, one = open_machine("two"), open_machine("one")
+    for each in (two, one, two):
+        each.sync.flush(60)
+        each.sync.pull(60)
+
+    assert {"# notes", "- by two", line.strip()} == {*one.manager.read("notes").splitlines()}
+    assert one.manager.read("notes") == two.manager.read("notes") == content_in(mirror)
+
+
 def test_a_hand_edit_in_the_middle_of_a_pull_is_kept(open_machine: Opener) -> None:
     """What a person saves while the mirror's copy is on its way is merged with it."""
     mirror = MeddlingMirror()

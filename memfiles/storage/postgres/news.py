@@ -45,14 +45,14 @@ class News:
 
     def tell(self) -> None:
         """Let others know soon that something was committed."""
-        if not self._due.empty():
-            return
-        self._due.put(None)
-        if self._thread is None:
+        if self._thread is None:  # begun before anything is due: an interrupt in between would leave that waiting
             with self._starting:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="memfiles-news", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="memfiles-news", daemon=True)
+                    thread.start()
+                    self._thread = thread
+        if self._due.empty():
+            self._due.put(None)
 
     def wait(self, is_behind: Callable[[], bool], *, seconds: float) -> bool:
         """Wait until ``is_behind``, asked after every notification, and now and then without one."""

@@ -33,7 +33,7 @@ from memfiles.records.entry import (
     with_ids,
 )
 from memfiles.records.keys import uid_at
-from memfiles.records.lineage import base_revision, changes_here, common_revision, joined
+from memfiles.records.lineage import are_among, base_revision, changes_here, common_revision, joined, later_changes
 from memfiles.records.marks import MAX_LEFT, MAX_MOVED, EntryRecord, Mark, buries, tombstones_in, vacated
 from memfiles.records.record import Change, Record, extend, successor
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge, supersede
@@ -120,10 +120,10 @@ def includes(other: EntryRecord, entry: EntryRecord) -> bool:
     """Whether the other record was made with knowledge of this version; False for a version without origins."""
     made = entry.origins
     is_known = entry.revision in made.values() and all(other.origins.get(origin, 0) >= made[origin] for origin in made)
-    return is_known and not (isinstance(entry, Entry) and _had_another(other, entry))
+    return is_known and not (isinstance(entry, Entry) and _was_another_here(other, entry))
 
 
-def _had_another(other: EntryRecord, entry: Entry) -> bool:
+def _was_another_here(other: EntryRecord, entry: Entry) -> bool:
     """Whether the directory that made this version had another entry here then, as the other record shows.
 
     So it is if one of two machines began with a copy of the other's directory, and both count on with its id.
@@ -227,7 +227,7 @@ def _two_entries(
     texts = _comparable(local, remote)
     standing = how_they_stand(*texts)
     if is_same(local, remote) and set(local.forgotten) == set(remote.forgotten):
-        here, there = _holds_all(local, remote), _holds_all(remote, local)
+        here, there = _has_every_change_of(local, remote), _has_every_change_of(remote, local)
         if standing == "behind" or local == remote or (there and not here):
             return _survived(remote, local, remote, at=at)
         if standing == "ahead" or (here and not there):
@@ -254,15 +254,14 @@ def _two_entries(
     return MergeResult(record, loser, merged.lost, merged.note)
 
 
-def _holds_all(entry: Entry, other: Entry) -> bool:
+def _has_every_change_of(entry: Entry, other: Entry) -> bool:
     """Whether an entry has every change of the other one, as its history says: a sync at most moved that one here.
 
     Version vectors do not tell, as those of two paths have nothing in common.
     """
-    held = {(change.at, change.op, change.by) for change in entry.text.history}
-    made = [change for change in other.text.history if change.op != "merge" or change.bytes or change.old]
-    is_held = all((change.at, change.op, change.by) in held for change in made)
-    return bool(made) and is_held and {*other.ids} <= {*entry.ids}
+    changes = later_changes(other.text)
+    made = [each for each in changes if (change := each[0]).op != "merge" or change.bytes or change.old]
+    return bool(made) and are_among(made, later_changes(entry.text)) and {*other.ids} <= {*entry.ids}
 
 
 def _comparable(local: Entry, remote: Entry) -> tuple[Record, Record]:

@@ -19,7 +19,16 @@ from msgspec.structs import replace
 
 from memfiles.errors import RevisionUnknown
 from memfiles.records.history import TextChange, content_at, splice_between, steps_after
-from memfiles.records.lineage import Relation, base_revision, change_at, common_revision, is_same_change, relation
+from memfiles.records.lineage import (
+    Relation,
+    are_among,
+    base_revision,
+    change_at,
+    common_revision,
+    is_same_change,
+    later_changes,
+    relation,
+)
 from memfiles.records.record import Change, Record
 from memfiles.sync.merge.text_merge import Side, merge_text
 
@@ -150,9 +159,10 @@ def how_they_stand(local: Record, remote: Record) -> Relation:
         return "unknown"
     if common == local.revision == remote.revision:
         return "equal"
-    if _holds_all(remote, local, after=common):
+    here, there = later_changes(local, common), later_changes(remote, common)
+    if are_among(here, there):
         return "behind"
-    return "ahead" if _holds_all(local, remote, after=common) else "diverged"
+    return "ahead" if are_among(there, here) else "diverged"
 
 
 def find_merge_base(local: Record, remote: Record, *, base: Record | None) -> MergeBase | None:
@@ -187,13 +197,6 @@ def _began(record: Record) -> int:
     """The revision of the seed: 1, or above what a path had before, for the file of a user who was forgotten."""
     first = record.history[0] if record.history else None
     return first.revision if first is not None and first.op == "seed" else 1
-
-
-def _holds_all(record: Record, other: Record, *, after: int) -> bool:
-    """Whether ``record`` has all later changes of ``other``, under any revision, as they may have been renumbered."""
-    held = {(change.at, change.op, change.by) for change in record.history if change.revision > after}
-    later = [change for change in other.history if change.revision > after]
-    return all((change.at, change.op, change.by) in held for change in later)
 
 
 def _with_content(merge_base: MergeBase, local: Record, remote: Record, *, base: Record | None) -> MergeBase:
