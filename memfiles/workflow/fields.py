@@ -6,12 +6,10 @@ and uids.
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote
 
@@ -102,12 +100,15 @@ def _url(value: str) -> str:
     return value
 
 
-def check_apart(url: str, place: Path | str) -> None:
-    """Refuse a mirror in the memory directory, where one file would be a record and its copy. ``InvalidArgument``."""
+def check_apart(url: str, place: str, *, resolved: Callable[[str], str]) -> None:
+    """Refuse a mirror in the memory directory, where one file would be a record and its copy. ``InvalidArgument``.
+
+    ``resolved`` gives the real path of a path.
+    """
     scheme, _, rest = url.partition("://")
-    if scheme.lower() == "file" and isinstance(place, Path) and "%00" not in rest:
-        folder = os.path.realpath("/" + unquote(rest.partition("/")[2].partition("?")[0]))
-        if Path(folder).is_relative_to(os.path.realpath(place)):
+    if scheme.lower() == "file" and "%00" not in rest:
+        folder = resolved("/" + unquote(rest.partition("/")[2].partition("?")[0]))
+        if f"{folder}/".startswith(f"{resolved(place)}/"):
             raise InvalidArgument(
                 "this is in the memory directory itself, so nothing would be copied; name another one"
             )

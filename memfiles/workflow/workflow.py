@@ -337,7 +337,8 @@ def _workflow_in(
         if not problems and (mirror := workflow.memory.mirror) is not None:
             if check_mirror is not None:
                 check_mirror(mirror.url)
-            check_apart(mirror.url, workflow.place)
+            if isinstance(place := workflow.place, Path):
+                check_apart(mirror.url, str(place), resolved=os.path.realpath)
     except InvalidArgument as error:
         problems = [Problem(("memory", "mirror", "url"), str(error))]
     problems += [*_document_problems(document, path=path), *_store_problems(reading.document)]
