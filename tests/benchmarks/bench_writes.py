@@ -49,7 +49,7 @@ also write what another of the writers left to be written: on one file system, t
 
 A virtual machine may flush in a tenth of a millisecond, as its host keeps what it writes. A volume in a cloud takes
 longer, and is often limited to {volume:,} writes a second. So the same image is measured once more with that limit,
-which the kernel enforces."""
+which the kernel enforces; longer flushes are not imitated."""
 
 
 def test_writes(tmp_path: Path) -> None:
