@@ -80,7 +80,10 @@ def is_same_change(one: Change, other: Change) -> bool:
 
 
 def later_changes(record: Record, after: int = 0) -> list[tuple[Change, bytes | None]]:
-    """The changes after a revision, each with the text that it put in; None if that is unknown or was altered since."""
+    """The changes after a revision, newest first, each with the text that it put in; None if that is unknown.
+
+    It is unknown also if it was altered since, by a redaction or a merge.
+    """
     found: list[tuple[Change, bytes | None]] = []
     for change, content in _outcomes(record):
         text = None
@@ -92,15 +95,15 @@ def later_changes(record: Record, after: int = 0) -> list[tuple[Change, bytes | 
     return found
 
 
-def are_among(some: Sequence[tuple[Change, bytes | None]], all: Sequence[tuple[Change, bytes | None]]) -> bool:
+def are_among(some: Sequence[tuple[Change, bytes | None]], others: Sequence[tuple[Change, bytes | None]]) -> bool:
     """Whether each of some ``later_changes`` is one of the others, under any revision, as they may be renumbered.
 
     Two machines, or one, may change a record twice in one millisecond, so the texts are compared as well.
     """
     left = defaultdict[object, list[bytes | None]](list)
-    for change, text in all:
+    for change, text in others:
         left[change.at, change.op, change.by].append(text)
-    for change, text in sorted(some, key=lambda each: each[1] is None):  # first those that are one of the others or not
+    for change, text in sorted(some, key=lambda each: each[1] is None):  # an unknown text, which may be any, comes last
         texts = left[change.at, change.op, change.by]
         if text in texts or None in texts:
             texts.remove(text if text in texts else None)

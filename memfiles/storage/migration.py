@@ -1,10 +1,10 @@
 """Migration: all that is kept of a memory, copied from one home to another and compared there.
 
 The rules this file guards: the source is only read, once what dead processes left in its journals is in its records;
-every record is compared byte for byte once it is there; a record
-of the target that is newer, or that was changed there as well, is never replaced; what the records that are there now
-say was redacted or forgotten is in no kept copy of the target; and it may be stopped and repeated at any point, also
-while the source is in use: what changed meanwhile is copied again before it ends.
+every record is compared byte for byte once it is there; a record of the target that is newer, or that was changed there
+as well, is never replaced; what the records that are there now say was redacted or forgotten is in no kept copy of the
+target; and it may be stopped and repeated at any point, also while the source is in use: what changed meanwhile is
+copied again before it ends.
 
 Records are taken with their history, ids, tombstones and locations, kept copies with their reasons, and the audit. What
 is derived is not taken: the search index, the notes on a mirror, and the id of the memory in a mirror, as two memories
@@ -27,6 +27,7 @@ from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import read_entry
 from memfiles.records.keys import id_path, uid_of
+from memfiles.records.lineage import are_among, later_changes
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.records.record import Record, read_record
 from memfiles.storage.audit_reader import NAMES_OF_RUNS
@@ -170,12 +171,12 @@ def _precedes(path: str, there: bytes, body: bytes) -> bool:
     if isinstance(before, Mark) and isinstance(after, Entry) and not {*before.ids}.isdisjoint(after.ids):
         # it left this place, there or in the source; what the source brought back since was elsewhere meanwhile
         return any((it.key or it.place) and it.revision >= before.revision for it in after.text.history)
-    past, known = (record.history if (record := _text_of(it)) else () for it in (before, after))
-    last = next((it for it in reversed(past) if it.op not in _DECLARED), None)
-    if last is None or not known:
+    past, known = (later_changes(text) if (text := _text_of(it)) is not None else [] for it in (before, after))
+    last = [(change, text) for change, text in past if change.op not in _DECLARED][:1]
+    if not (last and known):
         return True  # nobody's change, or the source forgot or moved it
-    is_known = any((it.at, it.op, it.by) == (last.at, last.op, last.by) for it in known)  # whatever its revision now
-    return is_known or (known[0].revision > 1 and last.at <= known[0].at)  # or before all that the history has
+    first, newest = known[-1][0], last[0][0]
+    return are_among(last, known) or (first.revision > 1 and newest.at <= first.at)  # or before all that is known
 
 
 def _decoded(path: str, data: bytes) -> Record | EntryRecord | None:
