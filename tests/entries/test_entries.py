@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +24,6 @@ from tests.support.records import files_under
 from tests.support.saved import Clock, Visitor, entries_in, files_holding, without_ids
 
 ODD_AGENTS = ["agent_1", "agentX1", "AGENT_1", "a", "a:PUBLIC", "%", "../x"]
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """A clock that stands still."""
-    return Clock()
-
-
-@pytest.fixture
-def entries(tmp_path: Path, clock: Clock) -> Iterator[Entries]:
-    """The entries of an empty directory."""
-    with entries_in(tmp_path / "memory", now=clock) as opened:
-        yield opened
 
 
 def keys_of(entries: Entries, visitor: Visitor, query: str) -> list[str]:

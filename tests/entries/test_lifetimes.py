@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from memfiles.entries.drafts import Category, Draft, EntryRules
 from memfiles.entries.entries import Entries
 from tests.entries.test_entries import keys_of
 from tests.support.saved import Clock, Visitor, entries_in
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """A clock that stands still."""
-    return Clock()
-
-
-@pytest.fixture
-def entries(tmp_path: Path, clock: Clock) -> Iterator[Entries]:
-    """The entries of an empty directory."""
-    with entries_in(tmp_path / "memory", now=clock) as opened:
-        yield opened
 
 
 def test_a_daily_entry_expires_after_its_last_change(entries: Entries, clock: Clock) -> None:

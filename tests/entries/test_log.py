@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +25,6 @@ memory:
   entries: {categories: {playbook: {scope: agent, from_users: true}}}
 agents: {support: {}, guest: {entries: r}}
 """
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """A clock that is set by hand."""
-    return Clock()
-
-
-@pytest.fixture
-def entries(tmp_path: Path, clock: Clock) -> Iterator[Entries]:
-    """An empty memory."""
-    with entries_in(tmp_path / "memory", now=clock) as opened:
-        yield opened
 
 
 def ops(entries: Entries, visitor: Visitor, key: str) -> list[str]:

@@ -23,19 +23,6 @@ from tests.support.workflows import opened
 MATE = Visitor("billing")
 
 
-@pytest.fixture
-def clock() -> Clock:
-    """A clock that is set by hand."""
-    return Clock()
-
-
-@pytest.fixture
-def entries(tmp_path: Path, clock: Clock) -> Iterator[Entries]:
-    """An empty memory."""
-    with entries_in(tmp_path / "memory", now=clock) as opened:
-        yield opened
-
-
 def test_all_that_it_is_moves_with_it(entries: Entries, clock: Clock) -> None:
     """Its times, its facets, and how often it was of use; and it is seen once, by everyone whom it belongs to."""
     visitor = Visitor(run="evt-1")

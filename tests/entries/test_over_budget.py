@@ -14,12 +14,6 @@ from memfiles.errors import (
 from tests.support.saved import Clock, Visitor, entries_in, files_holding
 
 
-@pytest.fixture
-def clock() -> Clock:
-    """A clock that stands still."""
-    return Clock()
-
-
 def test_a_save_over_budget_names_what_went(tmp_path: Path, clock: Clock) -> None:
     """Never what was just saved; the pinned ones last."""
     rules = EntryRules(budget=Budget(max_entries=3))

@@ -17,12 +17,6 @@ VISITOR = Visitor()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    """A clock that is set by hand."""
-    return Clock()
-
-
-@pytest.fixture
 def entries(tmp_path: Path, clock: Clock) -> Iterator[Entries]:
     """Five entries, saved a minute apart, of which the first changed last."""
     with entries_in(tmp_path / "memory", now=clock) as opened:

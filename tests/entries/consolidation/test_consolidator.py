@@ -22,12 +22,6 @@ CREDENTIAL = "AKIA" + "QWERTYUIOPASDFGH"
 
 
 @pytest.fixture
-def clock() -> Clock:
-    """A clock that is set by hand."""
-    return Clock()
-
-
-@pytest.fixture
 def entries(tmp_path: Path, clock: Clock) -> Iterator[Entries]:
     """Something to merge, to fold and to evict, over a budget of ten."""
     with entries_in(tmp_path, rules=EntryRules(budget=Budget(max_entries=12)), now=clock) as opened:

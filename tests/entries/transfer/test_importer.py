@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,19 +22,6 @@ from tests.support.saved import Clock, Visitor, entries_in, files_holding
 
 Story = Callable[[Entries], object]
 TOKEN = "AKIA" + "ABCDEFGHIJKLMNOP"  # in two parts, so that no scanner takes this file for a leak
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """A clock that is set by hand."""
-    return Clock()
-
-
-@pytest.fixture
-def entries(tmp_path: Path, clock: Clock) -> Iterator[Entries]:
-    """An empty memory."""
-    with entries_in(tmp_path / "memory", now=clock) as opened:
-        yield opened
 
 
 def taken_in(entries: Entries, tmp_path: Path, *lines: dict[str, Any]) -> list[str]:
