@@ -381,7 +381,7 @@ class BackgroundWriter:
         """Do the work soon."""
         with self._asking:
             self._is_wanted = True
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # an interrupt may have come before its start
                 self._thread = threading.Thread(target=self._run, name="memfiles-index", daemon=True)
                 self._thread.start()
 
@@ -389,7 +389,7 @@ class BackgroundWriter:
         """Wait until the work is done."""
         with self._asking:  # a thread can be joined only once it was started
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
             thread.join()
 
     def _run(self) -> None:

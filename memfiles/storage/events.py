@@ -279,7 +279,7 @@ class _Lines:
             self._waiting_bytes += len(line)
             if at_once or self._is_closed or self._waiting_bytes >= _WAITING_BYTES_MAX:
                 self.flush()
-            elif self._timer is None:
+            elif self._timer is None or not self._timer.is_alive():  # an interrupt may have come before its start
                 self._start_timer()
 
     def flush(self) -> None:
@@ -304,7 +304,7 @@ class _Lines:
         with self._lock:
             timer, self._is_closed = self._timer, True
             self.flush()
-        if timer is not None and timer is not threading.current_thread():
+        if timer is not None and timer is not threading.current_thread() and timer.is_alive():
             timer.join()
 
     def report(self, error: Exception) -> None:

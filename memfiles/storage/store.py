@@ -314,12 +314,12 @@ class Checkpointer:
     def wake(self) -> None:
         """Watch the journal, which holds something now."""
         if not self._is_awake:
-            self._is_awake = True
-            self._calls.put(None)
             with self._starting:
-                if self._thread is None:
+                if self._thread is None or not self._thread.is_alive():  # an interrupt may have come before its start
                     self._thread = threading.Thread(target=self._run, name="memfiles-checkpoint", daemon=True)
                     self._thread.start()
+            self._is_awake = True
+            self._calls.put(None)
 
     def stop(self) -> None:
         """End the thread and wait for it; the journal stays as it is."""
@@ -327,14 +327,14 @@ class Checkpointer:
         self._calls.put(None)
         with self._starting:  # a thread can be joined only once it was started
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
             thread.join()
 
     def finish(self) -> None:
         """End the thread once it has closed the journal, without waiting: the store was dropped without a close."""
         self._is_ending = self._is_dropped = True
         self._calls.put(None)
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             self._close_journal()
 
     def _run(self) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -105,6 +106,35 @@ def test_an_interrupt_at_any_call_leaves_nothing_locked(name: str, event: str, s
     assert calls > FEWEST_CALLS
     assert 1 == max(lines.values())
     assert name != "append" or {f"after {call}" for call in range(1, calls + 1)} <= lines.keys()
+
+
+def test_a_thread_whose_start_was_interrupted_is_started_later(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next change starts it: lines of the audit are written, the journal is emptied, and closing waits for none."""
+    start, interrupted = threading.Thread.start, list[str]()
+
+    def start_later(thread: threading.Thread) -> None:
+        if thread.name.startswith("memfiles-") and thread.name not in interrupted:
+            interrupted.append(thread.name)
+            raise Interrupted
+        start(thread)
+
+    def audited() -> bool:
+        return any(path.read_bytes() for path in home.glob("audit/*"))
+
+    with opened(scratch, WORKFLOW) as memory:
+        home, session = memory.manager.directory, memory.session("guide")
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start_later)
+            for turn in range(5):
+                with suppress(Interrupted):
+                    memory.entries.save(session, f"plan {turn}", "begun")
+        memory.entries.save(session, "last", "begun")
+        wait_until(audited, what="lines in the audit")
+        wait_until(
+            lambda: b"last" not in b"".join(path.read_bytes() for path in home.glob(".journal/*")), what="a checkpoint"
+        )
+
+    assert ["memfiles-audit", "memfiles-checkpoint"] == sorted(set(interrupted) - {"memfiles-index"})
 
 
 def test_interrupts_at_any_step_of_a_group_keep_nobody_waiting(program: Program, scratch: Path) -> None:

@@ -45,12 +45,11 @@ class News:
 
     def tell(self) -> None:
         """Let others know soon that something was committed."""
-        if self._thread is None:  # begun before anything is due: an interrupt in between would leave that waiting
+        if not self._is_running():  # begun before anything is due: an interrupt in between would leave that waiting
             with self._starting:
-                if self._thread is None:
-                    thread = threading.Thread(target=self._run, name="memfiles-news", daemon=True)
-                    thread.start()
-                    self._thread = thread
+                if not self._is_running():
+                    self._thread = threading.Thread(target=self._run, name="memfiles-news", daemon=True)
+                    self._thread.start()
         if self._due.empty():
             self._due.put(None)
 
@@ -70,11 +69,14 @@ class News:
         """Send what is due, and stop."""
         self._is_ending = True
         self._due.put(None)
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join()
         with self._listening:
             if self._ear is not None:
                 self._ear.close()
+
+    def _is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._is_ending:
