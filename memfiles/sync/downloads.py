@@ -143,6 +143,14 @@ class EntryDownloads:
         stored = self.mirror.get(path) if self.replica.listing.has_entries else None
         return stored is not None and bool(self._write({path: stored}))
 
+    def copy_of(self, path: str) -> EntryRecord | None:
+        """The mirror's copy of the entry at ``path``; None if there is none, or it cannot be used."""
+        stored = self.mirror.get(path)
+        try:
+            return decode_entry_copy(stored.body, path=path) if stored is not None else None
+        except RecordCorrupt:
+            return None
+
     def _write(self, batch: Mapping[str, Stored]) -> list[str]:
         """Write the usable ones of these objects; returns the paths that were written."""
         records: dict[str, EntryRecord] = {}
@@ -180,7 +188,7 @@ class EntryDownloads:
         if not isinstance(record, Entry) or found == "here":
             return record
         if found == "elsewhere":
-            self.replica.place(record, is_local=False, on_conflict=self.on_conflict)
+            self.replica.place(record, is_local=False, on_conflict=self.on_conflict, mirrored=self.copy_of)
         return vacated(record, self.now())
 
 

@@ -381,7 +381,8 @@ class Reconciler:
         there = self.replica.read(place.target) if (place := place_of(entry, known)) is not None else None
         if there is not None and isinstance(there.record, Entry) and not is_same(entry, there.record):
             self._look_up(there.record.mortal_ids)
-        for path in self.replica.place(entry, is_local=is_local, on_conflict=self.on_conflict):
+        mirrored = self.downloads.copy_of
+        for path in self.replica.place(entry, is_local=is_local, on_conflict=self.on_conflict, mirrored=mirrored):
             self.soon(path)
         return found == "elsewhere"
 

@@ -29,7 +29,7 @@ from memfiles.storage.quarantine import MergeSide
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store, with_files
-from memfiles.sync.merge.merge_entries import MarksById, is_same, place_of, placed
+from memfiles.sync.merge.merge_entries import MarksById, includes, is_same, place_of, placed
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import SyncedRecord, decode_entry_copy, encode_copy
 
@@ -37,6 +37,8 @@ TURNS = ".state/mirror-turns"
 TURNS_OF_IDS = ".state/mirror-turns-of-ids"
 Outcome = Literal["equal", "pushed", "pulled", "merged", "conflict"]
 _MOVED = "the entry has another key or owner, and both copies had changed the same lines"
+CopyInMirror = Callable[[str], EntryRecord | None]
+"""Gets the mirror's copy of the entry at a path."""
 OUTCOMES: tuple[Outcome, ...] = ("equal", "pushed", "pulled", "merged", "conflict")  # the later tells more
 
 
@@ -181,15 +183,19 @@ class Replica:
         found = {id: self._opened_entries().look(id_path(id)).record for id in ids}
         return {id: mark for id, mark in found.items() if isinstance(mark, Mark)}
 
-    def place(self, copy: Entry, *, is_local: bool, on_conflict: ConflictPolicy) -> Sequence[str]:
+    def place(
+        self, copy: Entry, *, is_local: bool, on_conflict: ConflictPolicy, mirrored: CopyInMirror
+    ) -> Sequence[str]:
         """Merge a copy of an entry into the record at the place where the entry is now, in one commit.
 
-        A local copy leaves a mark. An entry that is in the way, and belongs elsewhere itself, moves on in the same way.
-        To a copy that is in its place come those that were joined with it. Returns the paths that may have changed.
+        A local copy leaves a mark. An entry that is in the way, and belongs elsewhere itself, moves on in the same way;
+        one that was replaced there in the mirror, as ``mirrored`` tells, gives way to that copy. To a copy that is in
+        its place come those that were joined with it. Returns the paths that may have changed.
         """
         if place_of(copy, self.marks_of(copy.ids)) is None:
-            return self._claim(copy, on_conflict=on_conflict)
+            return self._claim(copy, on_conflict=on_conflict, mirrored=mirrored)
         entries, paths = self._opened_entries(), {copy.path}
+        arrived: dict[str, EntryRecord | None] = {}
         origin = entries.origin or ""  # a mirrored directory has one
 
         def decide(records: Mapping[str, EntryRecord | None]) -> tuple[str | None, list[EntryRecord]]:
@@ -206,13 +212,18 @@ class Replica:
                     return (place.target if place is not None else None), []
                 there = after.get(place.target, records[place.target])
                 is_in_the_way = place.target not in after and there is not None and not is_same(there, entry)
-                if isinstance(there, Entry) and is_in_the_way and place_of(there, self.marks_of(there.ids)) is not None:
-                    hands.append(there)
-                    there = vacated(there, self._now())
+                if isinstance(there, Entry) and is_in_the_way:
+                    if place_of(there, self.marks_of(there.ids)) is not None:
+                        hands.append(there)
+                        there = vacated(there, self._now())
+                    elif place.target not in arrived:
+                        return place.target, []
+                    elif (other := arrived[place.target]) is not None and includes(other, there):
+                        there = other
                 known = self.marks_of({*entry.ids, *(there.ids if there is not None else ())})
                 merged = placed(entry, there, place, on_conflict=on_conflict, at=self._now(), known=known)
                 losers += [(place.target, merged.loser)] if merged.loser is not None else []
-                is_new = merged.record.revision != entry.revision
+                is_new = merged.record.revision != entry.revision and merged.record != there
                 after[place.target] = merged.record.stamped(origin) if is_new else merged.record
                 for id in merged.record.ids if isinstance(merged.record, Entry) else ():  # it was joined elsewhere
                     mark = known.get(id)
@@ -226,6 +237,8 @@ class Replica:
             return None, [record for path, record in after.items() if record != records[path]]
 
         while (missing := entries.change(paths, decide, origin="mirror")) is not None:
+            if missing in paths:
+                arrived[missing] = mirrored(missing)
             paths.add(missing)
         return sorted(paths)
 
@@ -241,7 +254,7 @@ class Replica:
         """Remove earlier versions of what was forgotten or redacted elsewhere from journals and index."""
         self._release_forgotten()
 
-    def _claim(self, entry: Entry, *, on_conflict: ConflictPolicy) -> Sequence[str]:
+    def _claim(self, entry: Entry, *, on_conflict: ConflictPolicy, mirrored: CopyInMirror) -> Sequence[str]:
         """Let all ids of an entry that was joined with others lead to it, and ``place`` those others."""
         entries = self._opened_entries()
         marks = [mark for mark in self.marks_of(entry.ids).values() if mark.leads]
@@ -259,7 +272,7 @@ class Replica:
             entries.change(astray, decide, origin="mirror")
         for other in map(self.read, astray.values()):
             if other is not None and isinstance(other.record, Entry) and is_same(other.record, entry):
-                changed += self.place(other.record, is_local=True, on_conflict=on_conflict)
+                changed += self.place(other.record, is_local=True, on_conflict=on_conflict, mirrored=mirrored)
         return changed
 
     def _repository(self, path: str) -> RecordRepository[Any]:

@@ -379,16 +379,20 @@ def test_what_was_done_after_an_entry_came_back_to_its_path_stands(pair: Pair, w
     assert [kept.get(done)] * 2 == [it and (it.tags, it.pinned, it.category) for it in found]
 
 
-def test_an_entry_that_moved_to_the_key_of_a_deleted_one_keeps_its_text(pair: Pair) -> None:
+@pytest.mark.parametrize("was_shared", [False, True], ids=["", "shared before"])
+def test_an_entry_that_moved_to_the_key_of_a_deleted_one_keeps_its_text(pair: Pair, *, was_shared: bool) -> None:
     """The other machine, which has both where they were, takes it as it is: the deleted text is not seen again."""
     pair.one.entries.save(AGENT, "a", "deleted text")
     pair.one.entries.save(AGENT, "b", "text")
     pair.come_together()
-    pair.two.entries.delete(AGENT, "a")
-    pair.come_together()
-    pair.two.entries.relocate(AGENT, {"b": "a"})
-    pair.two.flush(60)
-    pair.come_together()
+    if was_shared:
+        pair.one.entries.update(AGENT, "b", category="workspace")
+        pair.come_together()
+    with pair.apart():
+        pair.two.entries.delete(AGENT, "a")
+        pair.two.entries.update(AGENT, "b", category="general")
+        pair.two.flush(60)
+        pair.two.entries.relocate(AGENT, {"b": "a"})
 
     assert {"a": "text"} == pair.seen()
 
