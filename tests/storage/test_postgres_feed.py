@@ -11,6 +11,7 @@ import pytest
 from memfiles.storage.entry_folders import Pause
 from memfiles.storage.postgres.store import KEPT_SECONDS, PostgresStore
 from memfiles.storage.watcher import FeedWatcher
+from memfiles.sync.ledger import Ledger
 from mirrors.testing.stores.place import put
 from tests.conftest import unavailable
 from tests.support.postgres import PostgresServer, postgres_server, stores_of
@@ -226,6 +227,27 @@ def test_a_dump_put_back_into_its_own_server_is_noticed(
     waited, told = store.wait(point, seconds=0.0), store.changes(point)
 
     assert (there.id, True, ["a.json"], {""}) == (store.id, waited, [*told.records], {*told.complete})
+
+
+def test_a_dump_put_back_has_an_id_of_its_own(own: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
+    """So a mirror tells its changes from those of the first database, which keeps its id when it is started again."""
+    put(open_store(workspace := own.workspace()), {"a.json": "1"})
+
+    def origin(database: str) -> str:
+        book = Ledger(own.url(workspace, dbname=database, pool="1"), mirror="the shared one")
+        try:
+            return book.meta.origin()
+        finally:
+            book.close()
+
+    first = origin("postgres")
+    own.copy_to(own, "twin")
+    second = origin("twin")
+    own.stop()
+    own.start()
+
+    assert first != second
+    assert (first, second) == (origin("postgres"), origin("twin"))
 
 
 def test_files_that_were_put_back_are_noticed(own: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:

@@ -168,10 +168,11 @@ class MirrorTables:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._identity: str | None = None
 
     def database(self, file: DerivedFile, check: Callable[[Any], None] | None = None) -> DerivedDatabase:
         """See ``MirrorSide``."""
-        return cast("DerivedDatabase", LedgerTables(self._workspace, check))
+        return cast("DerivedDatabase", LedgerTables(self._workspace, check, before=self.identity))
 
     @contextmanager
     def peeking(self, file: DerivedFile) -> Iterator[Any]:
@@ -196,8 +197,11 @@ class MirrorTables:
         return LeaseTurns(self._workspace.lease)
 
     def identity(self) -> str:
-        """See ``MirrorSide``: not known of a database."""
-        return ""
+        """See ``MirrorSide``: a dump that was put back is another database."""
+        if self._identity is None:
+            found = self._workspace.look("identity", what="the database cannot be told from a copy of it")
+            self._identity = str(found[0][0]) if found else None
+        return self._identity or ""
 
     def leading(self) -> AbstractContextManager[object]:
         """See ``MirrorSide``."""

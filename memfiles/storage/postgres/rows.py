@@ -90,6 +90,9 @@ STATEMENTS: dict[str, LiteralString] = {
     " has_table_privilege('{s}.members', 'INSERT'), current_user, (SELECT id FROM {s}.store)",
     "join": "INSERT INTO {s}.members (role, workspace) VALUES (current_user, %(workspace)s) ON CONFLICT DO NOTHING",
     "now": "SELECT (pg_snapshot_xmax(pg_current_snapshot())::text::bigint & 4294967295)::text::xid::text",
+    # by what any role may read on any server: its id and that of its log are kept from some
+    "identity": "SELECT concat_ws('.', (SELECT oid FROM pg_database WHERE datname = current_database()), s.tableoid,"
+    " s.xmin) FROM {s}.store s",
     "has_ledger": "SELECT EXISTS (SELECT FROM {s}.mirror_note WHERE workspace = %(workspace)s)",
     "survey": "SELECT current_setting('server_version'), current_user::text, (SELECT version FROM {s}.store),"
     " (SELECT count(*) FROM {s}.records WHERE workspace = %(workspace)s),"

@@ -245,12 +245,17 @@ class LedgerTables:
 
     is_current = True
 
-    def __init__(self, workspace: Workspace, check: Callable[[Any], None] | None) -> None:
+    def __init__(
+        self, workspace: Workspace, check: Callable[[Any], None] | None, *, before: Callable[[], object]
+    ) -> None:
+        """``before`` is called before the transaction of the check: there may be no second connection for it."""
         self._workspace, self._check, self._is_checked = workspace, check, check is None
+        self._before = before
 
     def connection(self) -> None:
         """Check the notes, once."""
         if not self._is_checked and self._check is not None:
+            self._before()
             with self._workspace.transaction() as connection:
                 self._check(connection)
             self._is_checked = True
