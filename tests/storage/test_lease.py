@@ -15,7 +15,7 @@ from memfiles.errors import LockTimeout
 from memfiles.storage.events import utc_now
 from memfiles.storage.postgres.home import PostgresHome
 from memfiles.storage.postgres.lease import LEASE_SECONDS, Lease
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres import PostgresServer
 from tests.support.records import wait_until
 from tests.support.workflows import write_workflow
 
@@ -44,12 +44,6 @@ class Machine:
                 return False
         except LockTimeout:
             return True
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as started:
-        yield started
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from memfiles.storage.postgres.store import KEPT_SECONDS, PostgresStore
 from memfiles.storage.watcher import FeedWatcher
 from memfiles.sync.ledger import Ledger
 from mirrors.testing.stores.place import put
-from tests.conftest import unavailable
 from tests.support.postgres import PostgresServer, postgres_server, stores_of
 
 pytestmark = pytest.mark.slow
@@ -21,29 +20,10 @@ BURN = "DO $$ BEGIN FOR n IN 1..{many} LOOP PERFORM pg_current_xact_id(); COMMIT
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as started:
-        yield started
-
-
-@pytest.fixture
-def own(server: PostgresServer) -> PostgresServer:
-    """A server whose files are known."""
-    return server if server.folder is not None else unavailable("MEMFILES_TEST_DSN names a server that is not ours")
-
-
-@pytest.fixture(scope="module")
 def new() -> Iterator[PostgresServer]:
     """Another server, into which a dump is put."""
     with postgres_server() as started:
         yield started
-
-
-@pytest.fixture
-def open_store(server: PostgresServer) -> Iterator[Callable[..., PostgresStore]]:
-    """``open_store(workspace, ...)`` opens a store until the end of the test."""
-    with stores_of(server) as opening:
-        yield opening
 
 
 def test_a_commit_that_ends_late_is_in_the_feed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psycopg
 import pytest
@@ -16,22 +16,9 @@ from memfiles.storage.postgres.connections import located
 from memfiles.storage.postgres.migrations import VERSION, migrate
 from memfiles.storage.postgres.store import PostgresStore
 from mirrors.testing.stores.place import put, read
-from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server, stores_of
+from tests.support.postgres import OUTSIDER, ROLE, PostgresServer
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as started:
-        yield started
-
-
-@pytest.fixture
-def open_store(server: PostgresServer) -> Iterator[Callable[..., PostgresStore]]:
-    """``open_store(workspace, ...)`` opens a store until the end of the test."""
-    with stores_of(server) as opening:
-        yield opening
 
 
 def test_a_wrong_role_sees_nothing(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:

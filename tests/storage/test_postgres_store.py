@@ -30,10 +30,9 @@ from memfiles.storage.postgres.store import PostgresStore
 from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
 from mirrors.testing.stores.place import append, body_of, lines, next_version, put, read, remove
-from tests.conftest import unavailable
 from tests.durability.interrupted import WORK, WORKFLOW, Interrupted, interrupt, interrupt_everywhere
 from tests.index.test_store_cache import ANN, entries_at
-from tests.support.postgres import ROLE, PostgresServer, postgres_server, stores_of
+from tests.support.postgres import ROLE, PostgresServer
 from tests.support.proxy import Cut, CuttingProxy
 from tests.support.records import declared, wait_until
 from tests.support.workflows import opened
@@ -43,30 +42,11 @@ KILLS = 50 if os.environ.get("MEMFILES_EVERY_CALL") else 2
 FEWEST_CALLS = 50
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as started:
-        yield started
-
-
-@pytest.fixture
-def own(server: PostgresServer) -> PostgresServer:
-    """A server that may be killed, and whose socket is known."""
-    return server if server.folder is not None else unavailable("MEMFILES_TEST_DSN names a server that is not ours")
-
-
 @pytest.fixture
 def proxy(own: PostgresServer) -> Iterator[CuttingProxy]:
     proxy = CuttingProxy(f"{own.folder}/.s.PGSQL.5432")
     yield proxy
     proxy.close()
-
-
-@pytest.fixture
-def open_store(server: PostgresServer) -> Iterator[Callable[..., PostgresStore]]:
-    """``open_store(workspace, ...)`` opens a store until the end of the test."""
-    with stores_of(server) as opening:
-        yield opening
 
 
 def through(proxy: CuttingProxy) -> dict[str, str]:
