@@ -28,7 +28,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import read_entry
 from memfiles.records.keys import id_path, uid_of
 from memfiles.records.lineage import are_among, later_changes
-from memfiles.records.marks import EntryRecord, Mark, is_tombstone
+from memfiles.records.marks import EntryRecord, Mark, buries, is_tombstone
 from memfiles.records.record import Record, read_record
 from memfiles.storage.audit_reader import NAMES_OF_RUNS
 from memfiles.storage.events import Progress
@@ -95,14 +95,14 @@ def _records_copied(source: ReadableStore, target: RecordStore, report: Migrated
     newer: set[str] = set()
     for _ in range(_ROUNDS):
         for done, some in _portions(paths, source, report):
-            written, ahead = _copied(target, some)
+            written, ahead = _copied(source, target, some)
             report.copied += written
             newer = newer - some.keys() | ahead
             if progress is not None:
                 progress(done, len(paths))
-        told = source.changes(told.until)
-        known = {path: seen for path, seen in told.records.items() if seen is not None}
-        paths = [path for path, body in _bodies(source, sorted(known)) if not _is_there(target, path, body, newer)]
+        seen, told = told.records, source.changes(told.until)  # all records of a folder in which one was changed
+        changed = sorted(path for path, it in told.records.items() if it is not None and it != seen.get(path))
+        paths = [path for path, body in _bodies(source, changed) if not _is_there(target, path, body, newer)]
         if not paths:
             report.newer = sorted(newer)
             return _all_there(source, target, report, newer)
@@ -132,7 +132,7 @@ def _portions(paths: Sequence[str], source: ReadableStore, report: Migrated) -> 
         yield len(paths), some
 
 
-def _copied(target: RecordStore, bodies: Mapping[str, bytes]) -> tuple[int, set[str]]:
+def _copied(source: ReadableStore, target: RecordStore, bodies: Mapping[str, bytes]) -> tuple[int, set[str]]:
     """Write the records that the target lacks or has an earlier version of; how many, and those that are left."""
     entries = {path: record for path, body in bodies.items() if isinstance(record := _decoded(path, body), Entry)}
     marks = {path: {id_path(id) for id in entry.mortal_ids} for path, entry in entries.items()}
@@ -145,7 +145,7 @@ def _copied(target: RecordStore, bodies: Mapping[str, bytes]) -> tuple[int, set[
             there = records.find(path)
             if not forgotten.isdisjoint(marks.get(path, ())) and (there is None or there[0] != body):
                 ahead.add(path)
-            elif there is None or (there[0] != body and _precedes(path, there[0], body)):
+            elif there is None or (there[0] != body and _precedes(source, path, there[0], body)):
                 signature = there[1] if there is not None else None
                 versions.append(NewVersion(path, _revision_in(body), body, signature))
             elif there[0] != body:
@@ -155,7 +155,7 @@ def _copied(target: RecordStore, bodies: Mapping[str, bytes]) -> tuple[int, set[
     return target.change([*bodies, *chain.from_iterable(marks.values())], decide)[0]
 
 
-def _precedes(path: str, there: bytes, body: bytes) -> bool:
+def _precedes(source: ReadableStore, path: str, there: bytes, body: bytes) -> bool:
     """Whether what is there is an earlier version of the record, or cannot be read.
 
     A higher revision is not enough: others may have changed the target's copy, and the source's had more changes.
@@ -171,12 +171,28 @@ def _precedes(path: str, there: bytes, body: bytes) -> bool:
     if isinstance(before, Mark) and isinstance(after, Entry) and not {*before.ids}.isdisjoint(after.ids):
         # it left this place, there or in the source; what the source brought back since was elsewhere meanwhile
         return any((it.key or it.place) and it.revision >= before.revision for it in after.text.history)
+    if isinstance(before, Entry) and isinstance(after, Mark):
+        forgotten = any(is_tombstone(_record_at(source, id_path(id))) for id in before.mortal_ids)
+        if forgotten or buries(after, before):
+            return True
+        if (elsewhere := _entry_that_left(source, before, after)) is None:
+            was_there = after.cleared or not {*after.ids}.isdisjoint(before.ids)  # else another one was saved here
+            return was_there and before.text.history[-1].at <= after.at
+        after = elsewhere
     past, known = (later_changes(text) if (text := _text_of(it)) is not None else [] for it in (before, after))
     last = [(change, text) for change, text in past if change.op not in _DECLARED][:1]
     if not (last and known):
-        return True  # nobody's change, or the source forgot or moved it
+        return True  # nobody's change
     first, newest = known[-1][0], last[0][0]
     return are_among(last, known) or (first.revision > 1 and newest.at <= first.at)  # or before all that is known
+
+
+def _entry_that_left(source: ReadableStore, before: Entry, mark: Mark) -> Entry | None:
+    """The source's record of an entry that left this mark, where it is now."""
+    known = (_record_at(source, id_path(id)) for id in before.ids)
+    targets = [location.target for location in known if isinstance(location, Mark) and location.leads]
+    found = (_record_at(source, path) for path in (*targets, *mark.moved))
+    return next((it for it in found if isinstance(it, Entry) and not {*it.ids}.isdisjoint(before.ids)), None)
 
 
 def _decoded(path: str, data: bytes) -> Record | EntryRecord | None:
@@ -189,7 +205,7 @@ def _text_of(record: Record | EntryRecord | None) -> Record | None:
     return record.text if isinstance(record, Entry) else record if isinstance(record, Record) else None
 
 
-def _record_at(store: RecordStore, path: str) -> Record | EntryRecord | None:
+def _record_at(store: ReadableStore, path: str) -> Record | EntryRecord | None:
     with suppress(RecordCorrupt):
         return _decoded(path, found[0]) if (found := store.find(path)) is not None else None
     return None

@@ -16,6 +16,7 @@ import pytest
 
 import memfiles
 from memfiles.errors import StorageRefused, WorkflowError
+from memfiles.records.keys import entry_path, entry_uid
 from memfiles.records.record import Actor
 from memfiles.storage.events import RecordChanged
 from memfiles.storage.home import MemoryHome, home_of
@@ -397,6 +398,39 @@ def test_a_migration_leaves_what_was_forgotten_or_renamed_there(
         assert (["b"], 4) == ([*found], left.code)
         held = b"".join(_records(home_of(tmp_path / "there")).values())
         assert 1 == held.count(b'"content":"quagmire')
+
+
+def test_a_migration_leaves_what_was_changed_there_where_the_source_has_no_entry_any_more(
+    declare: Declare, tmp_path: Path
+) -> None:
+    """An entry that the source renamed, forgot or erased gives way there, but for what was acknowledged there since."""
+    command = commands(declare())
+    elsewhere = write_workflow(tmp_path / "new", TEXT.format(place="directory: ../there", mirror=""))
+    with memfiles.open(declare(), watch=False) as memory:
+        before = {key: "one" for key in ("renamed", "changed", "forgotten", "lost")}
+        memory.entries.save_many(memory.session("desk"), [{"key": key, "content": it} for key, it in before.items()])
+    assert 0 == command("migrate", "--to", str(tmp_path / "there")).code
+    with memfiles.open(elsewhere, watch=False) as memory:
+        session = memory.session("desk")
+        memory.entries.update(session, "changed", content="changed there")
+        memory.entries.update(session, "lost", content="quagmire of there")
+        memory.entries.save(session, "reused", "saved there")
+    with memfiles.open(declare(), watch=False) as memory:
+        session = memory.session("desk")
+        for content in ("one", "two", "three"):
+            memory.entries.save(session, "reused", f"quagmire {content}")
+            memory.entries.update(session, "changed", content=content)
+        memory.entries.relocate(session, {"renamed": "new name", "changed": "new"})
+        for key in ("forgotten", "lost", "reused"):
+            memory.entries.forget(session, key=key)
+    left = command("--json", "migrate", "--to", str(tmp_path / "there"))
+
+    with memfiles.open(elsewhere, watch=False) as memory:
+        found = {each.key: each.content for each in memory.entries.list(memory.session("desk")).memories}
+    paths = {entry_path("desk", entry_uid("desk", "PUBLIC", key)) for key in ("changed", "lost", "reused")}
+    assert {"changed": "changed there", "new": "three", "new name": "one", "reused": "saved there"} == found
+    assert (4, paths) == (left.code, {*json.loads(left.out)["newer"]})
+    assert b"quagmire" not in b"".join(_records(home_of(tmp_path / "there")).values())
 
 
 @pytest.mark.parametrize("kind", ["directory", "postgresql"])
