@@ -381,6 +381,8 @@ class MemoryManager:
         self, uid: str, decide: Callable[[Record, Stamp], Decision], stamp: Stamp, *, given: Given = "part", user: User
     ) -> Receipt:
         (records, path), lost = self._at(uid, user), Lost()
+        if isinstance(user, str):  # a session has asked already
+            self.gate.labels.check({"user": user})
 
         def run(found: Mapping[str, Record | None]) -> tuple[Receipt, list[Record]]:
             lost.clear()

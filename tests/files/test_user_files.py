@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from memfiles import FileNotDeclared, InvalidArgument, Memory, RevisionConflict, SizeExceeded, WorkflowError
+from memfiles import (
+    FileNotDeclared,
+    InvalidArgument,
+    Memory,
+    RevisionConflict,
+    SecretRefused,
+    SizeExceeded,
+    WorkflowError,
+)
 from memfiles.adapters.shapes.memory_tool import MemoryCommands
 from memfiles.files.manager import MemoryManager
 from memfiles.records.keys import user_file_path
@@ -364,6 +372,23 @@ def test_a_conflict_of_a_users_file_can_be_settled(tmp_path: Path) -> None:
         memory.sync.resolve(conflict.path, take="copy")
         assert conflict.content == memory.manager.read("diary", user="ada")
         assert [] == memory.sync.conflicts()
+
+
+def test_a_credential_as_the_name_of_a_user_is_refused(tmp_path: Path) -> None:
+    """Whoever changes the file: the record would say the name. What is kept under such a name can still be read."""
+    token = next(secret.value for secret in SECRETS if secret.rule == "aws-access-key-id")
+    with opened(tmp_path, WORKFLOW) as memory:
+        changes: list[Callable[[], object]] = [
+            lambda: memory.manager.append("diary", "- x\n", user=token),
+            lambda: memory.manager.edit("diary", "Diary", "diary", user=token),
+            lambda: memory.manager.undo("diary", to_revision=1, user=token),
+        ]
+        for change in changes:
+            with pytest.raises(SecretRefused):
+                change()
+
+        assert [] == files_holding(tmp_path, token)
+        assert "# Diary\n" == memory.manager.read("diary", user=token)
 
 
 def test_a_credential_is_refused_and_redacted(tmp_path: Path) -> None:
