@@ -34,6 +34,7 @@ _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 _COPY_SECONDS = 0.2
 _MAPPED_BYTES = 4096
+_ROOM_BYTES = 1 << 20
 _IDENTITY = ".state/identity"
 _GET_VERSION = 0x80087601  # FS_IOC_GETVERSION, of ext4, XFS and btrfs
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -162,10 +163,13 @@ class DerivedDatabase:
                 connection.execute(_MARK, (boot_id(),))
                 yield connection
                 connection.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
+                    if isinstance(error, sqlite3.OperationalError):  # the disk may be full
+                        self._leave_room(connection)
                 raise
+            self._leave_room(connection)
 
     def settle(self) -> None:
         """Flush everything and clear the boot mark, so that the file is trusted after a power cut."""
@@ -231,6 +235,21 @@ class DerivedDatabase:
         if self._connection is not None:
             _left_to_parents.append(self._connection)
             self._connection = None
+
+    def _leave_room(self, connection: sqlite3.Connection) -> None:
+        """Keep no write-ahead log on a nearly full disk; without room for what it has, remove the database as well.
+
+        Records need that room: a log that fills the disk could never be written back, and would refuse every change.
+        """
+        volume = os.statvfs(self._directory)
+        if self.file.journal_mode != "WAL" or volume.f_bavail * volume.f_frsize >= _ROOM_BYTES:
+            return
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.OperationalError as error:
+            if _code(error) == sqlite3.SQLITE_FULL:
+                self.start_over()
+            raise
 
     def _inode_at_path(self) -> int:
         try:

@@ -313,7 +313,7 @@ def request_scrub(directory: int, *, timeout: float) -> Iterator[bytes]:
     deadline = time.monotonic() + timeout
     while (request := _locked_request(directory, create=True)) is None:
         if time.monotonic() >= deadline:
-            raise LockTimeout("other processes kept redacting: redact again")
+            raise LockTimeout("other processes kept removing text from the journals; do it again")
         time.sleep(_REQUEST_POLL_SECONDS)
     try:
         token = os.urandom(SCRUB_TOKEN_BYTES // 2).hex().encode()

@@ -172,7 +172,7 @@ class Store:
     def scrub(self) -> None:
         """Return once no process's journal holds an earlier version of a record; ``LockTimeout`` if one may."""
         with (
-            storage_failure("the text is gone from the record, but not every journal was overwritten: redact again"),
+            storage_failure("removed text may still be in a journal, which cannot be overwritten; do it again"),
             recovery.request_scrub(self.descriptor, timeout=self._lock_timeout) as token,
         ):
             self._journal.checkpoint(scrub_token=token)
@@ -270,8 +270,8 @@ class Store:
             if time.monotonic() >= deadline:
                 pids = ", ".join(name.partition("-")[0] for name in waiting)
                 raise LockTimeout(
-                    f"the text is gone from the record, but the journals of these processes may still hold it: {pids}. "
-                    f"They do not respond; stop them and redact again"
+                    f"removed text may still be in the journals of these processes: {pids}. They do not respond; stop "
+                    f"them and do it again"
                 )
             time.sleep(_SCRUB_POLL_SECONDS)
 

@@ -33,6 +33,7 @@ KINDS = {
     "ext4-writeback": Kind(("mkfs.ext4", "-q", "-F", "-m", "0"), "data=writeback,noauto_da_alloc", 48),
     "ext4-watchful": Kind(("mkfs.ext4", "-q", "-F", "-m", "0"), "errors=remount-ro", 16),
     "ext4-small-blocks": Kind(("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "1024"), "data=ordered", 24),
+    "ext4-large-blocks": Kind(("mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096"), "data=ordered", 32),
     "xfs": Kind(("mkfs.xfs", "-q", "-f"), "defaults", 300),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import memfiles
 from memfiles.errors import MemfilesError, StorageFailed
 from memfiles.files.manager import MemoryManager
 from tests.durability.conftest import Program
@@ -167,6 +169,29 @@ def test_a_disk_that_fails_under_a_process(ground: Disk, failure: Callable[[Disk
     ground.power_up()
 
     assert "# Start\n- first\n- second\n" == opened(directory).read("notes")
+
+
+@pytest.mark.power
+def test_an_index_that_finds_no_room_leaves_it_to_records(require_disks: None, images: Path) -> None:
+    """Its write-ahead log does not fill the disk for good, if the index itself no longer fits: it answers in memory."""
+    words = " ".join(f"w{number}" for number in range(150))
+    items = [{"key": f"cup/{number}", "content": f"tea {number} {words}"} for number in range(900)]
+    found = []
+    with disk("ext4-large-blocks", images / "ground") as ground:
+        workflow = write_workflow(ground.path / "desk", "name: d\nmemory: {entries: {}}\nagents: {writer: {}}\n")
+        with memfiles.open(workflow, watch=False) as memory:
+            memory.entries.save_many(memory.session("writer"), items)
+        state = workflow.parent / ".memory" / ".state"
+        size = (state / "index.sqlite").stat().st_size
+        shutil.rmtree(state)
+        ground.fill(leaving=size * 3 // 2)
+        for number in range(3):
+            with memfiles.open(workflow, watch=False) as memory:
+                session = memory.session("writer")
+                found.append(len(memory.entries.search(session, "tea").matches))
+                memory.entries.save(session, f"cup/last {number}", "The last cup of tea.")
+
+    assert [10, 10, 10] == found
 
 
 _INDEXED = """

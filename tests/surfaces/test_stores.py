@@ -407,7 +407,7 @@ def test_a_migration_leaves_what_was_changed_there_where_the_source_has_no_entry
     command = commands(declare())
     elsewhere = write_workflow(tmp_path / "new", TEXT.format(place="directory: ../there", mirror=""))
     with memfiles.open(declare(), watch=False) as memory:
-        before = {key: "one" for key in ("renamed", "changed", "forgotten", "lost")}
+        before = dict.fromkeys(("renamed", "changed", "forgotten", "lost"), "one")
         memory.entries.save_many(memory.session("desk"), [{"key": key, "content": it} for key, it in before.items()])
     assert 0 == command("migrate", "--to", str(tmp_path / "there")).code
     with memfiles.open(elsewhere, watch=False) as memory:
