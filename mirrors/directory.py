@@ -260,7 +260,7 @@ def _flush(folder: int) -> None:
 
 
 def _staged_name(temp: str) -> str:
-    """The last segment of the key whose next body is in a temp file of this name; "" if it is not one of ours."""
+    """The name of the object that a temp file was to replace; "" if the file is not one of ours."""
     name = temp.removeprefix(TEMP_PREFIX).removesuffix(TEMP_SUFFIX)
     return name if name.endswith(_STAGED) and temp_path(name) == temp else ""
 

@@ -14,13 +14,14 @@ All functions are pure. A decision is the entry to commit: the one before if not
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TypeGuard
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.entries.drafts import Draft, facets_of, later, seconds_between
-from memfiles.errors import EntryNotFound, ReadOnly, RevisionConflict
+from memfiles.errors import EntryNotFound, InvalidArgument, ReadOnly, RevisionConflict
 from memfiles.records.entry import (
     DEFAULT_CONFIDENCE,
     GENERAL,
@@ -247,7 +248,10 @@ def of_id(type: MarkType, entry: Entry, path: str, known: EntryRecord | None, st
     named = (uid_at(path), entry.agent, entry.level, type, revision + 1)
     if stamp.by.user and not entry.user:  # others see it, who may not learn of that user's session
         stamp, why = replace(stamp, by=seen_by_others(stamp.by)), ""
-    after = later(known.at, 0.001) if type == "location" and isinstance(known, Mark) else ""  # by another clock
+    after = ""
+    if type == "location" and isinstance(known, Mark):
+        with suppress(InvalidArgument):  # a time that is none, such as that of February 30
+            after = later(known.at, 0.001)  # than by another clock
     mark = Mark(*named, max(stamp.at, after), stamp.by, why=why, user=user_hash(entry.user), origins=origins)
     return replace(mark, key=entry.key) if type == "location" else replace(mark, of_run=bool(entry.run))
 

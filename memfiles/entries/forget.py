@@ -35,7 +35,7 @@ from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage.events import Progress, RecordChanged
-from memfiles.storage.quarantine import is_of_forgotten
+from memfiles.storage.quarantine import holds_forgotten_entry
 from memfiles.storage.record_store import forget_notes
 from memfiles.storage.store import kept_with
 
@@ -201,7 +201,7 @@ class Forgetter:
         """
         try:
             self._db.index.forget(paths)
-            self._db.store.kept.remove_if(lambda path, data: is_of_forgotten(path, data, mark=self._db.mark))
+            self._db.store.kept.remove_if(lambda path, data: holds_forgotten_entry(path, data, mark=self._db.mark))
         finally:
             self._db.store.scrub()
 

@@ -205,8 +205,7 @@ class Users:
         from memfiles.entries.transfer.archives import packed  # late, as in ``_exported``
         from memfiles.entries.transfer.exchange import write_file
 
-        check_label(actor, what="actor")
-        self._db.rules.check_labels({"actor": actor})
+        self._check_actor(actor)
         owned = self._entries_of(user, self.epoch_of(check_user(user)), progress)
         entries = [entry for entry in owned if self._db.is_live(entry)]
         files: dict[str, list[Entry]] = defaultdict(list)
@@ -243,8 +242,7 @@ class Users:
         portion of entries. Raises as ``Entries.forget`` does, and ``StorageFailed`` if a file cannot be removed.
         """
         check_switch(dry_run, what="dry_run")
-        check_label(actor, what="actor")
-        self._db.rules.check_labels({"actor": actor})
+        self._check_actor(actor)
         epoch = self.epoch_of(check_user(user))
         entries = self._entries_of(user, epoch)
         if dry_run:
@@ -284,6 +282,10 @@ class Users:
         users = {it.user or it.uid for path in paths if (it := self._db.mark(path)) is not None}
         if paths and self._audit.blank_runs(users):
             self._db.index.change(lambda connection: database.note_blanked(connection, paths))
+
+    def _check_actor(self, actor: str | None) -> None:
+        check_label(actor, what="actor")
+        self._db.rules.check_labels({"actor": actor})
 
     def _entries_of(self, user: str, epoch: str, progress: Progress | None = None) -> Sequence[Entry]:
         """All entries of the user in this epoch, hidden ones too, and those that the sessions saved for others."""

@@ -121,8 +121,8 @@ def change_at(record: Record, revision: int) -> Change | None:
 
 def changes_here(record: Record) -> tuple[Change, ...]:
     """The changes that an entry's history holds since it came to its path: earlier revisions are of another path."""
-    left = [number for number, change in enumerate(record.history, 1) if change.key or change.place]
-    return record.history[left[-1] :] if left else record.history
+    departures = [number for number, change in enumerate(record.history, 1) if change.key or change.place]
+    return record.history[departures[-1] :] if departures else record.history
 
 
 def _ahead(record: Record, other: Record) -> set[str]:
@@ -144,7 +144,7 @@ def _contradict(local: Record, remote: Record) -> bool:
         return True
     parted = base_revision(local, remote)
     both = [(record, changes_here(record)) for record in (local, remote)]
-    if any(all(change.op == "merge" for change in changes) for _, changes in both):  # a sync alone moved it here
+    if any(all(change.op == "merge" for change in changes) for _, changes in both):  # a sync alone changed it here
         both = [(record, record.history) for record in (local, remote)]
     here, there = (next((it for it in changes if it.revision == parted), None) for _, changes in both)
     if here is not None and there is not None:

@@ -366,10 +366,10 @@ class MirrorFiles(Struct, frozen=True):
         return RecordLocks(Descriptor.of_directory(self.directory), timeout=0.0, folder=folder)
 
     def identity(self) -> str:
-        """See ``MirrorSide``: inode and generation of a file; a copy has others, also in the inode of a removed one.
+        """See ``MirrorSide``: inode and generation of a file. A copy has another generation, even in a reused inode.
 
-        Where a file system tells no generation, it is the time of the file's last change, which no copy can have. A
-        new mode or owner gives it another one as well, and so the memory another id.
+        Where a file system tells no generation, it is the time of the file's last change, which no copy can have. To
+        set the mode or owner, or to make a hard link, changes that time as well, and the memory gets a new id.
         """
         root = Descriptor.of_directory(self.directory)
         file = os.open(_IDENTITY, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=root)

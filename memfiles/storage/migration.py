@@ -33,7 +33,7 @@ from memfiles.records.record import Record, read_record
 from memfiles.storage.audit_reader import NAMES_OF_RUNS
 from memfiles.storage.events import Progress
 from memfiles.storage.home import KeptConflicts, MemoryHome, ReadableStore, needs_recovery
-from memfiles.storage.quarantine import CONFLICTS, FOLDER, holds, is_of_forgotten
+from memfiles.storage.quarantine import CONFLICTS, FOLDER, holds, holds_forgotten_entry
 from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records, RecordStore
 
 _TOGETHER, _TOGETHER_BYTES = 100, 1 << 20
@@ -285,7 +285,7 @@ def _is_gone(target: RecordStore, path: str, data: bytes) -> bool:
 
     text = _text_of(_record_at(target, path))
     is_redacted = text is not None and bool(text.redactions) and holds(data, text.redactions)
-    return is_redacted or is_of_forgotten(path, data, mark=mark)
+    return is_redacted or holds_forgotten_entry(path, data, mark=mark)
 
 
 def _audit_copied(source: MemoryHome, target: MemoryHome) -> int:

@@ -155,7 +155,7 @@ def holds(data: bytes, pieces: Sequence[Piece]) -> bool:
     return bool(reveal(pieces, _texts_of(data)))
 
 
-def is_of_forgotten(path: str, data: bytes, *, mark: Callable[[str], Mark | None]) -> bool:
+def holds_forgotten_entry(path: str, data: bytes, *, mark: Callable[[str], Mark | None]) -> bool:
     """Whether the bytes kept of the record at ``path`` are of an entry that is gone, or of a note made of one."""
     if entry_place(path) is None:
         return False

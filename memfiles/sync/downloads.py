@@ -118,41 +118,48 @@ class EntryDownloads:
         """
         batch: dict[str, Stored] = {}
         size = 0
-        failure: MirrorUnavailable | None = None
+        failures: list[MirrorUnavailable] = []
         ids = [path for path in paths if is_id_path(path)]  # what is known of entries comes before these
         entries = [path for path in paths if not is_id_path(path)]
         of_ids = _until_down(get_many(self.mirror, ids))
         # the empty path between the two has the ids written before any entry is
         for path, answer in chain(of_ids, [("", None)], get_objects(self.mirror, entries, listed=listed)):
             if isinstance(answer, MirrorUnavailable):
-                failure = failure or (answer if _is_failure(answer) else None)
+                failures += [answer] if _is_failure(answer) else []
             elif answer is not None:
                 batch[path] = answer
                 size += len(answer.body)
             if not path or len(batch) >= _COMMIT_RECORDS or size >= _COMMIT_BYTES:
-                yield from self._write(batch)
+                yield from self._write(batch, failures)
                 batch, size = {}, 0
-        yield from self._write(batch)
-        if failure is not None:
-            raise failure
+        yield from self._write(batch, failures)
+        if failures:
+            raise failures[0]
 
     def bring_one(self, path: str) -> bool:
         """Fetch the entry at ``path``, unreadable here; whether it was written. ``LockTimeout`` for a memory file."""
         if entry_place(path) is None:
             raise LockTimeout(f"{path} cannot be read now: another program is changing it")
         stored = self.mirror.get(path) if self.replica.listing.has_entries else None
-        return stored is not None and bool(self._write({path: stored}))
+        failures: list[MirrorUnavailable] = []
+        written = stored is not None and bool(self._write({path: stored}, failures))
+        if failures:
+            raise failures[0]
+        return written
 
     def copy_of(self, path: str) -> EntryRecord | None:
         """The mirror's copy of the entry at ``path``; None if there is none, or it cannot be used."""
-        stored = self.mirror.get(path)
         try:
+            stored = self.mirror.get(path)
             return decode_entry_copy(stored.body, path=path) if stored is not None else None
-        except RecordCorrupt:
+        except (CopyRefused, RecordCorrupt):
             return None
 
-    def _write(self, batch: Mapping[str, Stored]) -> list[str]:
-        """Write the usable ones of these objects; returns the paths that were written."""
+    def _write(self, batch: Mapping[str, Stored], failures: list[MirrorUnavailable]) -> list[str]:
+        """Write the usable ones of these objects; returns the paths that were written.
+
+        One that needs another object, which cannot be read now, is left out; the reason is added to ``failures``.
+        """
         records: dict[str, EntryRecord] = {}
         refused: set[str] = set()
         for path, stored in batch.items():
@@ -163,6 +170,9 @@ class EntryDownloads:
                 _log.warning("%s", why)
                 if isinstance(self.mirror, NotingMirror):
                     self.mirror.note(path, why, version=stored.version)
+                continue
+            except MirrorUnavailable as error:
+                failures.append(error)
                 continue
             if records[path] is not found:
                 refused.add(path)

@@ -37,9 +37,9 @@ TURNS = ".state/mirror-turns"
 TURNS_OF_IDS = ".state/mirror-turns-of-ids"
 Outcome = Literal["equal", "pushed", "pulled", "merged", "conflict"]
 _MOVED = "the entry has another key or owner, and both copies had changed the same lines"
+OUTCOMES: tuple[Outcome, ...] = ("equal", "pushed", "pulled", "merged", "conflict")  # the later tells more
 CopyInMirror = Callable[[str], EntryRecord | None]
 """Gets the mirror's copy of the entry at a path."""
-OUTCOMES: tuple[Outcome, ...] = ("equal", "pushed", "pulled", "merged", "conflict")  # the later tells more
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def check_apart(url: str, place: str, *, resolved: Callable[[str], str]) -> None
         folder = resolved("/" + unquote(rest.partition("/")[2].partition("?")[0]))
         if f"{folder}/".startswith(f"{resolved(place)}/"):
             raise InvalidArgument(
-                "this is in the memory directory itself, so nothing would be copied; name another one"
+                "this is in the memory directory itself, so it would be lost with it; name another folder"
             )
 
 

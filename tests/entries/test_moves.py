@@ -52,6 +52,19 @@ def test_what_it_was_before_is_not_restored(entries: Entries) -> None:
     assert "newer" == getattr(entries.get(Visitor(), "where"), "content", None)
 
 
+def test_it_moves_on_from_a_place_that_was_noted_at_a_time_that_is_none(entries: Entries, tmp_path: Path) -> None:
+    """A record that another program wrote may say so: the move is noted at the time of the clock."""
+    entries.save(Visitor(), "where", "x")
+    entries.relocate(Visitor(), {"where": "there"})
+    (place,) = (tmp_path / "memory/entries/@ids").iterdir()
+    at = Clock().at
+    place.write_text(place.read_text("utf-8").replace(f'"at":"{at}"', '"at":"2026-02-30T25:00:00.000Z"'), "utf-8")
+    entries.relocate(Visitor(), {"there": "elsewhere"})
+
+    assert "x" == getattr(entries.get(Visitor(), "elsewhere"), "content", None)
+    assert f'"at":"{at}"' in place.read_text("utf-8")
+
+
 def test_a_kill_leaves_it_in_one_place(tmp_path: Path) -> None:
     """After the first commit there is no other to be made."""
     with entries_in(tmp_path, durability="fsync") as entries:

@@ -45,7 +45,7 @@ class News:
 
     def tell(self) -> None:
         """Let others know soon that something was committed."""
-        if not self._is_running():  # begun before anything is due: an interrupt in between would leave that waiting
+        if not self._is_running():  # started before queuing: an interrupt in between would leave the item unsent
             with self._starting:
                 if not self._is_running():
                     self._thread = threading.Thread(target=self._run, name="memfiles-news", daemon=True)

@@ -126,7 +126,7 @@ def includes(other: EntryRecord, entry: EntryRecord) -> bool:
 def _was_another_here(other: EntryRecord, entry: Entry) -> bool:
     """Whether the directory that made this version had another entry here then, as the other record shows.
 
-    So it is if one of two machines began with a copy of the other's directory, and both count on with its id.
+    This happens if two machines started from copies of one directory and both kept its id.
     """
     if isinstance(other, Mark):  # made from the version before, in the same directory
         began = other.revision - 1 if other.left and {*other.left}.isdisjoint(entry.ids) else None
@@ -255,7 +255,7 @@ def _two_entries(
 
 
 def _has_every_change_of(entry: Entry, other: Entry) -> bool:
-    """Whether an entry has every change of the other one, as its history says: a sync at most moved that one here.
+    """Whether an entry has every change of the other one, which a sync has at most moved here, as its history says.
 
     Version vectors do not tell, as those of two paths have nothing in common.
     """
