@@ -1,4 +1,4 @@
-"""The threads of the sync: one hands out the records that are due, a few workers carry the tasks out.
+"""The dispatcher of the sync: a thread that hands out the records that are due, for workers to carry the tasks out.
 
 The rules this file guards: readers and writers never wait for these threads; a record is in the hands of one worker at
 a time; waiting for the threads has a time limit; a call that hangs does not keep the program from ending; changes in
@@ -12,26 +12,25 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from random import SystemRandom
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from memfiles.errors import CopyRefused, FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.records.keys import record_path
 from memfiles.storage.events import Progress, RecordChanged
+from memfiles.sync.workers import Job, Throttle, Workers
 
 QUIET_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 1.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 30.0
-WRITING_SECONDS = 0.25  # after a write, its thread is assumed to go on writing for this time
 T = TypeVar("T")
 _AGAIN_SECONDS = 1.0
 _WORKERS = 16
@@ -40,8 +39,7 @@ _OWN_FAULT_SECONDS = 30.0  # until a record is tried again that failed although 
 _REFUSED_SECONDS = 300.0  # until a record is tried again whose copy does not verify: a person has to do something
 _TICK_SECONDS = 0.1
 _CLOSE_SECONDS = 0.5  # for jobs under way when the memory is closed
-_REST = 10.0  # times the processor time of a transfer
-_LONGEST_REST_SECONDS = 0.5
+_LONGEST_SLEEP_SECONDS = 3600.0
 _log = logging.getLogger("memfiles.sync")
 _chance = SystemRandom()  # the module-level generator belongs to the program, which may have seeded it
 
@@ -93,7 +91,9 @@ class Dispatcher:
 
     def renew(self) -> None:
         """Reset to a state in which nothing runs, as at first and in the child of a fork."""
-        self._turn = threading.Condition()
+        self._turn = threading.RLock()
+        self._calls, self._wanted = SimpleQueue[None](), SimpleQueue[Job[Any]]()
+        self._waiting: dict[int, SimpleQueue[None]] = {}  # one for each thread in ``wait``
         self._schedule = Schedule(hands=_WORKERS)
         self._workers = Workers(_WORKERS, name="memfiles-sync")
         self._throttle = Throttle()
@@ -119,27 +119,22 @@ class Dispatcher:
         self._throttle.notice_write()
         with self._turn:
             self._ensure_running()
-            if self._schedule.changed(event.path or record_path(event.uid), now=time.monotonic()):
-                self._turn.notify_all()
+            is_new = self._schedule.changed(event.path or record_path(event.uid), now=time.monotonic())
+        if is_new:
+            self._wake()
 
     def at_once(self, path: str, *, look: bool = False) -> None:
         """The record at ``path`` is due now; ``look`` at its copy even if nothing changed here."""
         with self._turn:
             self._schedule.at_once(path, now=time.monotonic(), look=look)
-            self._turn.notify_all()
+        self._wake()
 
-    def in_background(self, job: Callable[[], T]) -> Future[T]:
-        """Have a worker do this job; the future has its result or error."""
-        done: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(job())
-            except BaseException as error:  # the edge of the thread: raised where the result is read
-                done.set_exception(error)
-
-        self._workers.submit(run)
-        return done
+    def in_background(self, run: Callable[[], T]) -> Job[T]:
+        """Have a worker do this job, handed out by the thread: whoever asks may be interrupted."""
+        self.start()
+        self._wanted.put(job := Job(run))
+        self._wake()
+        return job
 
     def wait(self, timeout: float, *, insist: bool, progress: Progress | None) -> bool:
         """Wait at most ``timeout`` seconds until everything due is done; returns whether it is.
@@ -147,23 +142,37 @@ class Dispatcher:
         Gives up if all remaining tasks are postponed for long, or if the mirror refuses whatever it gets; with
         ``insist`` False also if it does not answer. ``progress`` is called with (done, total).
         """
-        begun = time.monotonic()
-        with self._turn, self._throttle.waived():
+        begun, call = time.monotonic(), SimpleQueue[None]()
+        with self._throttle.waived():
+            self._waiting[id(call)] = call
+            try:
+                return self._wait(begun, call, timeout, insist=insist, progress=progress)
+            finally:
+                self._waiting.pop(id(call), None)
+
+    def _wait(
+        self, begun: float, call: SimpleQueue[None], timeout: float, *, insist: bool, progress: Progress | None
+    ) -> bool:
+        with self._turn:
             self._ensure_running()
             self._schedule.hurry(now=begun)
-            self._turn.notify_all()
-            total = self._schedule.pending
-            while (pending := self._schedule.pending) and not self.is_closed:
-                if progress is not None:
-                    progress(max(0, total - pending), total)
-                now = time.monotonic()
-                left = begun + timeout - now
+            total = pending = self._schedule.pending
+        self._wake()
+        while pending and not self.is_closed:
+            if progress is not None:
+                progress(max(0, total - pending), total)
+            now = time.monotonic()
+            left = begun + timeout - now
+            with self._turn:
                 if left <= 0 or self._schedule.is_put_off(now=now):
                     return False
                 may_give_up = not insist or self._is_refused
                 if may_give_up and self._schedule.is_failing and self._failed_at >= begun:
                     return False
-                self._turn.wait(min(left, _TICK_SECONDS))
+            with suppress(Empty):
+                call.get(timeout=min(left, _TICK_SECONDS))
+            with self._turn:
+                pending = self._schedule.pending
         if progress is not None:
             progress(total, total)
         return not pending
@@ -172,15 +181,22 @@ class Dispatcher:
         """Hand out nothing more, and wait a moment for what is under way; calls that hang are left to end later."""
         with self._turn:
             self.is_closed = True
-            self._turn.notify_all()
+        self._wake(all_waiting=True)
         until = time.monotonic() + _CLOSE_SECONDS
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_CLOSE_SECONDS)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+            thread.join(_CLOSE_SECONDS)
         self._workers.close(max(0.0, until - time.monotonic()))
+
+    def _wake(self, *, all_waiting: bool = False) -> None:
+        """Have the thread look for what is due, and ``all_waiting`` for what is done."""
+        for call in (self._calls, *(list(self._waiting.values()) if all_waiting else ())):
+            if call.empty():
+                call.put(None)
 
     def _ensure_running(self) -> None:
         """Start the thread that hands out tasks if it does not run; the caller holds the turn."""
-        if self._thread is None and not self.is_closed:
+        if not self.is_closed and (self._thread is None or not self._thread.is_alive()):  # its start may have failed
             self._thread = threading.Thread(target=self._run, name="memfiles-sync", daemon=True)
             self._thread.start()
 
@@ -190,12 +206,15 @@ class Dispatcher:
             for timer in timers:
                 if not self.is_closed:
                     timer.run_if_due(time.monotonic())
+            while not self._wanted.empty():
+                self._workers.submit(self._wanted.get())
             with self._turn:
                 while not self.is_closed and (task := self._schedule.take(now=time.monotonic())) is not None:
                     self._workers.submit(partial(self._throttle.transfer, partial(self._do, task)))
                 at = min(at for at in (*(timer.at for timer in timers), self._schedule.next_at()) if at is not None)
-                if not self.is_closed:
-                    self._turn.wait(max(0.0, at - time.monotonic()))
+            if not self.is_closed:
+                with suppress(Empty):
+                    self._calls.get(timeout=min(max(0.0, at - time.monotonic()), _LONGEST_SLEEP_SECONDS))
 
     def _do(self, task: Task) -> None:
         """Carry out one task and report the result to the schedule."""
@@ -218,99 +237,7 @@ class Dispatcher:
             else:  # a record that the mirror refuses while it accepts others is itself at fault
                 seconds = _ELSEWHERE_SECONDS if isinstance(error, LockTimeout) else _OWN_FAULT_SECONDS
                 self._schedule.postponed(task, now=now, seconds=seconds)
-            self._turn.notify_all()
-
-
-class Workers:
-    """At most ``limit`` daemon threads, each started when all others are busy."""
-
-    def __init__(self, limit: int, *, name: str) -> None:
-        self._limit = limit
-        self._name = name
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._counting = threading.Condition()
-        self._threads = 0
-        self._unfinished = 0
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Have ``job`` carried out soon; errors that it raises are logged."""
-        with self._counting:
-            self._unfinished += 1
-            is_needed = self._unfinished > self._threads and self._threads < self._limit
-            self._threads += is_needed
-            number = self._threads
-        self._jobs.put(job)
-        if is_needed:
-            threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
-
-    def close(self, timeout: float) -> None:
-        """Let every thread end once the queue is empty, and wait at most ``timeout`` seconds for the last job."""
-        with self._counting:
-            for _ in range(self._threads):
-                self._jobs.put(None)
-            self._counting.wait_for(lambda: not self._unfinished, timeout)
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                job()
-            except Exception:
-                _log.exception("a job of the sync failed")
-            finally:
-                with self._counting:
-                    self._unfinished -= 1
-                    self._counting.notify_all()
-
-
-class Throttle:
-    """Slows transfers down while somebody writes in this process.
-
-    All threads share one interpreter, of which a transfer takes 2 to 4 ms: sixteen at once made an append take 27 ms
-    instead of half a one. While somebody writes, transfers therefore run one at a time, and each is followed by a rest
-    ten times as long.
-    """
-
-    def __init__(
-        self,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        cpu_time: Callable[[], float] = time.thread_time,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """``cpu_time`` is the processor time of the calling thread; all are in seconds."""
-        self._monotonic = monotonic
-        self._cpu_time = cpu_time
-        self._sleep = sleep
-        self._written_at = float("-inf")
-        self._waiting = 0
-        self._one_at_a_time = threading.Lock()
-
-    def notice_write(self) -> None:
-        """Somebody writes."""
-        self._written_at = self._monotonic()
-
-    @contextmanager
-    def waived(self) -> Iterator[None]:
-        """Somebody waits for the transfers: meanwhile they are not slowed down."""
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-
-    def transfer(self, carry_out: Callable[[], None]) -> None:
-        """Carry out a transfer; while somebody writes, alone and with a rest after it."""
-        if not self._is_due():
-            carry_out()
-            return
-        with self._one_at_a_time:
-            begun = self._cpu_time()
-            carry_out()
-            if self._is_due():
-                self._sleep(min(_LONGEST_REST_SECONDS, _REST * (self._cpu_time() - begun)))
-
-    def _is_due(self) -> bool:
-        return not self._waiting and self._monotonic() - self._written_at < WRITING_SECONDS
+        self._wake(all_waiting=True)
 
 
 class Schedule:

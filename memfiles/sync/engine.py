@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Set
-from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +38,7 @@ from memfiles.sync.pack import is_pack_stale, refresh_pack
 from memfiles.sync.reconciler import Reconciler
 from memfiles.sync.replica import OUTCOMES, Outcome, Replica
 from memfiles.sync.status import SyncReport, SyncSettings, SyncStatus, refused_in, status_of
+from memfiles.sync.workers import Job
 
 _SWEEP_SECONDS = 30.0
 _THOROUGH_SECONDS = 600.0  # between sweeps that also compare files that can only have been written to in place
@@ -96,7 +96,7 @@ class Sync:
         """Reset to a state in which nothing was done, as at first and in the child of a fork."""
         self._dispatcher.renew()
         self._noting = threading.Lock()
-        self._job_under_way: Future[None] | None = None
+        self._job_under_way: Job[None] | None = None
         self._outcomes: dict[str, Outcome] = {}
 
     def start(self, *, hydrated: Mapping[str, Stored] | None = None) -> None:
@@ -162,13 +162,13 @@ class Sync:
 
         What is left is pushed after the next start. May be called again.
         """
-        if not self._dispatcher.is_closed:
-            try:
+        try:
+            if not self._dispatcher.is_closed:
                 with suppress(MemfilesError):
                     self._left_nothing = self.flush(timeout, insist=False)
-            finally:
-                self._dispatcher.close()
-                self._ledger.close()
+        finally:
+            self._dispatcher.close()
+            self._ledger.close()
         return self._left_nothing
 
     def _bring_entries(self) -> None:
@@ -221,10 +221,12 @@ class Sync:
             if self._dispatcher.is_closed:
                 raise InvalidArgument("this memory is closed; open it again")
             running = self._dispatcher.in_background(job)
-            if not wait([running], max(0.0, deadline - time.monotonic())).done:
-                raise MirrorUnavailable(f"the mirror did not answer within {timeout:g} s")
             try:
-                return running.result()
+                return running.result(max(0.0, deadline - time.monotonic()))
+            except TimeoutError as error:
+                if running.done():
+                    raise
+                raise MirrorUnavailable(f"the mirror did not answer within {timeout:g} s") from error
             except LockTimeout as error:
                 if time.monotonic() >= deadline:
                     raise MirrorUnavailable(f"{error}; that took longer than {timeout:g} s") from error

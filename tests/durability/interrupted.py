@@ -14,9 +14,10 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -56,7 +57,10 @@ WORK: dict[str, Work] = {
         memory.entries.save(session, "plan", text),
         memory.entries.search(session, text),
     ),
+    "push": lambda memory, session, text: (memory.manager.append(UID, f"{text}\n"), memory.sync.flush()),
+    "pull": lambda memory, session, text: (memory.manager.append(UID, f"{text}\n"), memory.sync.pull()),
 }
+MIRRORED = ("push", "pull")
 
 
 class Interrupted(BaseException):
@@ -121,15 +125,34 @@ def _interrupted(run: Callable[[], None]) -> None:
 
 
 def interrupt_everywhere(
-    memory: memfiles.Memory, work: Work, event: str, *, stride: int = 1, but: str = "nowhere"
+    memory: memfiles.Memory,
+    work: Work,
+    event: str,
+    *,
+    stride: int = 1,
+    but: str = "nowhere",
+    patience: float = _STUCK_SECONDS,
 ) -> int:
     """Do the work again and again, each time interrupted ``stride`` calls later; how many calls there are.
 
     Python raises an interrupt as a function begins (``call``), or as one in C ends (``c_return``). After each, another
-    thread does the same. Calls of or by modules with ``but`` in their path are left alone.
+    thread does the same. Calls of or by modules with ``but`` in their path are left alone. ``AssertionError`` with the
+    stacks of all threads if something is still locked after ``patience`` seconds; then the memory cannot be closed.
     """
-    step = seen = random.randrange(stride)
-    session = memory.session("guide")
+    session, step = memory.session("guide"), random.randrange(stride)
+    seen = step
+    work(memory, session, "first")
+    while seen >= step:
+        step += stride
+        with time_limit(patience):
+            seen = interrupt_at(step, partial(work, memory, session, f"interrupted at {step}"), event, but=but)
+            in_another_thread(partial(work, memory, session, f"after {step}"))
+    return step
+
+
+def interrupt_at(step: int, work: Callable[[], object], event: str, *, but: str = "nowhere") -> int:
+    """Do the work, interrupted at a call; how many calls there were. See ``interrupt_everywhere``."""
+    seen = 0
 
     def interrupt_there(frame: FrameType | None, what: str, _: object) -> None:
         nonlocal seen
@@ -143,19 +166,55 @@ def interrupt_everywhere(
         if seen == step:
             raise Interrupted
 
-    with ThreadPoolExecutor(1) as other:
-        work(memory, session, "first")
-        while seen >= step:
-            step, seen = step + stride, 0
-            try:
-                sys.setprofile(interrupt_there)
-                work(memory, session, f"interrupted at {step}")
-            except Interrupted:
-                pass
-            finally:
-                sys.setprofile(None)
-            other.submit(work, memory, session, f"after {step}").result(timeout=60)
-    return step
+    try:
+        sys.setprofile(interrupt_there)
+        work()
+    except Interrupted:
+        pass
+    except RuntimeError as error:  # of a Condition in the standard library, which cannot be left where it was unlocked
+        if not isinstance(error.__context__, Interrupted):
+            raise
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def in_another_thread(work: Callable[[], object]) -> None:
+    """Do the work in a thread that keeps no program from ending; an error of it is raised here."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """``AssertionError`` in the main thread after so long, with the stacks of all threads."""
+
+    def give_up(_: int, __: FrameType | None) -> None:
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        stacks = [
+            f"{names.get(thread)}:\n{''.join(traceback.format_stack(frame))}"
+            for thread, frame in sys._current_frames().items()
+        ]
+        raise AssertionError("\n".join(["something stays locked", *stacks]))
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class BareGroup:

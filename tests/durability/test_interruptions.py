@@ -14,13 +14,25 @@ from types import FrameType
 
 import pytest
 
+import memfiles
 from memfiles.errors import MemfilesError
 from memfiles.files.manager import MemoryManager
 from memfiles.storage.transaction import GroupCommit, Request
+from memfiles.tools.session import Session
 from memfiles.workflow.workflow import MemoryFile
+from mirrors.directory import DirectoryMirror
 from tests.durability.conftest import Program
 from tests.durability.crowd import UID, restored
-from tests.durability.interrupted import WORK, WORKFLOW, Interrupted, append_until, interrupt, interrupt_everywhere
+from tests.durability.interrupted import (
+    MIRRORED,
+    WORK,
+    WORKFLOW,
+    Interrupted,
+    append_until,
+    interrupt,
+    interrupt_everywhere,
+    time_limit,
+)
 from tests.durability.stops import EVERY_CALL
 from tests.support.records import wait_until
 from tests.support.workflows import opened
@@ -34,6 +46,7 @@ MOMENT = 0.3  # seconds
 LONG = 60
 FEWEST_CALLS = 100
 STRIDE = 61  # calls
+STRIDE_OF_SYNC = 7  # fewer calls are in the main thread
 
 
 @pytest.fixture
@@ -98,14 +111,29 @@ def test_interrupts_at_any_moment_lose_nothing(program: Program, scratch: Path) 
 @pytest.mark.parametrize("event", ["call", "c_return"])
 def test_an_interrupt_at_any_call_leaves_nothing_locked(name: str, event: str, scratch: Path) -> None:
     """After each, another thread can do the same, and no line is lost or doubled; of thousands, some are tried."""
-    stride = 1 if EVERY_CALL or name in ("append", "edit", "save") else STRIDE
-    with opened(scratch, WORKFLOW) as memory:
-        calls = interrupt_everywhere(memory, WORK[name], event, stride=stride)
-        lines = Counter(memory.manager.read(UID).splitlines())
+    stride = 1 if EVERY_CALL or name in ("append", "edit", "save") else STRIDE_OF_SYNC if name in MIRRORED else STRIDE
+    (scratch / "mirror").mkdir()
+    memory = opened(scratch, WORKFLOW, mirror=DirectoryMirror(scratch / "mirror") if name in MIRRORED else None)
+    calls = interrupt_everywhere(memory, WORK[name], event, stride=stride)
+    lines = Counter(memory.manager.read(UID).splitlines())
+    with time_limit(LONG):
+        memory.close()
 
     assert calls > FEWEST_CALLS
     assert 1 == max(lines.values())
     assert name != "append" or {f"after {call}" for call in range(1, calls + 1)} <= lines.keys()
+
+
+def test_what_stays_locked_fails_a_sweep(scratch: Path) -> None:
+    """The sweep does not wait for ever, and says what all threads are doing."""
+    lock = threading.Lock()
+
+    def work(memory: memfiles.Memory, session: Session, text: str) -> None:
+        if text.startswith("after"):
+            lock.acquire()
+
+    with opened(scratch, WORKFLOW) as memory, lock, pytest.raises(AssertionError, match="lock.acquire"):
+        interrupt_everywhere(memory, work, "call", patience=MOMENT)
 
 
 def test_a_thread_whose_start_was_interrupted_is_started_later(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:

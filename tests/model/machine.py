@@ -8,7 +8,6 @@ import random
 import re
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -25,6 +24,7 @@ from memfiles.storage.store import Durability
 from memfiles.sync.dispatcher import Dispatcher
 from memfiles.sync.mirror import Mirror
 from memfiles.sync.pack import refresh_pack
+from memfiles.sync.workers import Job
 from tests.model.script import DIARY, FILES, USERS, Step, halves, words
 from tests.support.records import declared, rewrite
 from tests.support.saved import Visitor
@@ -52,11 +52,11 @@ class InlineDispatcher(Dispatcher):
     def _ensure_running(self) -> None:
         """There is no thread to start."""
 
-    def in_background(self, job: Callable[[], T]) -> Future[T]:
+    def in_background(self, run: Callable[[], T]) -> Job[T]:
         """See ``Dispatcher``."""
-        done: Future[T] = Future()
-        done.set_result(job())
-        return done
+        job = Job(run)
+        job()
+        return job
 
     def wait(self, timeout: float, *, insist: bool, progress: Progress | None) -> bool:
         """See ``Dispatcher``; gives up after some rounds in which nothing but failures is left."""

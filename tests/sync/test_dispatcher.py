@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from math import inf
 
 import pytest
 
+from memfiles.storage.events import RecordChanged
 from memfiles.sync.dispatcher import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     LONGEST_WAIT_SECONDS,
     QUIET_SECONDS,
-    WRITING_SECONDS,
     Dispatcher,
     Schedule,
     Task,
-    Throttle,
     Timer,
-    Workers,
 )
+from memfiles.sync.workers import WRITING_SECONDS, Throttle, Workers
+from tests.durability.interrupted import in_another_thread, interrupt_at, time_limit
 from tests.support.records import wait_until
 
 
@@ -123,6 +124,28 @@ def test_a_dispatcher_that_is_closed_does_nothing_later() -> None:
     dispatcher.close()
 
     assert [True] == ran
+
+
+@pytest.mark.parametrize("event", ["call", "c_return"])
+def test_an_interrupt_while_a_change_is_noticed_holds_nobody_up(event: str) -> None:
+    """Wherever it comes, another thread can notice changes, what it noticed is carried out, and the end comes."""
+    change = RecordChanged("notes", "notes", 1, "append", "local")
+    seen = step = 0
+    while seen >= step:
+        done, step = threading.Event(), step + 1
+
+        def carry_out(task: Task, done: threading.Event = done) -> bool:
+            done.set()
+            return True
+
+        dispatcher = Dispatcher(carry_out, timers=lambda now: [Timer(lambda: None, inf, inf)])
+        with time_limit(60):
+            seen = interrupt_at(step, partial(dispatcher.notice, change), event)
+            in_another_thread(partial(dispatcher.notice, change))
+            done.wait()
+            dispatcher.close()
+
+    assert step > 10
 
 
 def test_every_thread_is_a_daemon() -> None:
