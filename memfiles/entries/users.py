@@ -203,8 +203,9 @@ class Users:
         be written.
         """
         from memfiles.entries.transfer.archives import packed  # late, as in ``_exported``
-        from memfiles.entries.transfer.exchange import write_file
+        from memfiles.entries.transfer.exchange import checked_target, write_file
 
+        target = checked_target(target, self._db.store)
         self._check_actor(actor)
         owned = self._entries_of(user, self.epoch_of(check_user(user)), progress)
         entries = [entry for entry in owned if self._db.is_live(entry)]
@@ -223,7 +224,7 @@ class Users:
         except OSError as error:
             raise StorageFailed(f"{path} cannot be written: {error.strerror}") from error
         self._log("export-user", user, count=len(entries), actor=actor)
-        return UserExport(len(entries), os.fspath(target), tuple(sorted(files)))
+        return UserExport(len(entries), target, tuple(sorted(files)))
 
     def forget(
         self,

@@ -74,6 +74,10 @@ def migrate(
     report = Migrated(source.title, target.title)
     if source.title == target.title:
         raise InvalidArgument("the memory is there already: name another directory or store")
+    if source.directory is not None and target.directory is not None:
+        here, there = source.directory.resolve(), target.directory.resolve()
+        if here.is_relative_to(there) or there.is_relative_to(here):
+            raise InvalidArgument("a memory needs a directory of its own, apart from the other one: name another place")
     if needs_recovery(source):  # a process died: what it had acknowledged may be in its journal alone
         source.open(now=now).close()
     with source.held(), source.reading() as records:

@@ -352,6 +352,21 @@ def test_an_export_changes_no_record(project: Path) -> None:
     assert {".memory/audit"} == {name.rpartition("/")[0] for name in changed}
 
 
+@pytest.mark.parametrize(
+    "target", ["", ".memory", ".memory/entries/x.jsonl", "linked/x.zip"], ids=["blank", "memory", "folder", "linked"]
+)
+def test_an_export_into_the_memory_directory_is_refused(project: Path, target: str) -> None:
+    """No forget would reach what it wrote there; a blank target of a user's export was the folder one is in."""
+    saved()
+    run("entries", "save", "hers", "Ada drinks tea", "--user", "ada")
+    (project / "linked").symlink_to(".memory")
+    before = set(files_under(project))
+    ran = [run("export", target), run("users", "export", "ada", target)]
+
+    assert [2, 2] == [each.code for each in ran]
+    assert before == set(files_under(project))
+
+
 def test_the_agent_must_be_known(project: Path) -> None:
     """The only one there is need not be named; an unknown one ends with code 3."""
     text = (project / "workflow.yaml").read_text()

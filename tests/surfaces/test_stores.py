@@ -495,6 +495,10 @@ def test_nothing_to_migrate_and_the_same_place_are_refused(declare: Declare, tmp
     assert (2, True) == (blank.code, "--to is blank" in blank.err)
     assert (2, True, False) == (empty.code, "nothing is kept" in empty.err, (tmp_path / "there").exists())
     assert (2, True) == (same.code, "there already" in same.err)
+    if isinstance(place, Path):
+        nested = [command("migrate", "--to", str(each)) for each in (place / "copy", place.parent)]
+        assert [(2, True)] * 2 == [(each.code, "of its own" in each.err) for each in nested]
+        assert {".memory", "workflow.yaml"} == {each.name for each in place.parent.iterdir()}
 
 
 @pytest.mark.slow

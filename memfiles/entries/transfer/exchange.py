@@ -48,6 +48,8 @@ from memfiles.records.keys import WORKSPACE, check_switch, id_path
 from memfiles.storage import atomic
 from memfiles.storage.events import AuditLog, Progress, event_by, reported
 from memfiles.storage.fork_safety import collector_paused
+from memfiles.storage.record_store import RecordStore
+from memfiles.storage.store import with_files
 
 ExportFormat = Literal["markdown", "jsonl", "zip"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = ("markdown", "jsonl", "zip")
@@ -106,7 +108,7 @@ class Exchange:
         check_caller(caller)
         if format not in EXPORT_FORMATS:
             raise InvalidArgument(f"format {str(format)[:40]!r} is unknown: use one of {', '.join(EXPORT_FORMATS)}")
-        target = checked_path(target, what="the target")
+        target = checked_target(target, self._db.store)
         parts = 2 if format == "markdown" else 1
         documents = [document_of(entry) for entry in self._entries(caller, progress, parts=parts)]
         try:
@@ -302,6 +304,14 @@ def _is_ours(path: Path) -> bool:
         return False
     parsed = formats.parse_markdown(path.read_bytes(), where=path.name)
     return any(formats.file_name(document) == path.name for document in parsed.documents)
+
+
+def checked_target(target: object, store: RecordStore) -> str:
+    """The path of an export, as text; ``InvalidArgument`` for one in the memory directory: no forget would reach it."""
+    path, files = checked_path(target, what="the target"), with_files(store)
+    if files is not None and Path(path).resolve().is_relative_to(files.directory.resolve()):
+        raise InvalidArgument(f"{path} is in the memory directory, which holds records alone: name another place")
+    return path
 
 
 def write_file(path: Path, data: bytes) -> None:
