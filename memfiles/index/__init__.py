@@ -3,7 +3,7 @@
 The records are the truth: wherever the index may have fallen behind, it is compared with them, and whatever cannot be
 trusted is built again from them.
 
-Other rooms use ``database``, ``groups``, ``index``, ``queries``, ``rows``, ``search.association``,
+Other rooms use ``change_log``, ``database``, ``groups``, ``index``, ``queries``, ``rows``, ``search.association``,
 ``search.embedder``, ``search.scope``, ``search.search``, ``search.vectors``, ``text.fts`` and ``text.tokenizer``.
 """
 

@@ -17,7 +17,8 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 
 from msgspec import Struct
 
@@ -26,7 +27,9 @@ from memfiles.index.database import IndexUnusable
 from memfiles.records import NamedTuple
 from memfiles.records.keys import ENTRIES, RECORD_SUFFIX, entry_path, entry_place
 from memfiles.storage import atomic
-from memfiles.storage.atomic import storage_failure
+from memfiles.storage.atomic import Signature, storage_failure
+from memfiles.storage.record_store import RecordStore
+from memfiles.storage.store import with_files
 
 PATH = ".state/entries.log"
 HEADER_BYTES = 14
@@ -258,6 +261,44 @@ class Announcements:
     def _append(self, log: ChangeLog, line: bytes) -> None:
         log.append(line)
         self._end += len(line)
+
+
+class Announced:
+    """Commits of a program that has no index, told to the indexes of others; see ``CommitHook``."""
+
+    def __init__(self, directory: int) -> None:
+        """``directory`` is the memory directory's descriptor."""
+        self._announcements = Announcements(directory)
+        self._token: str | None = None
+
+    def before(self, paths: Sequence[str]) -> None:
+        """See ``CommitHook``."""
+        self.failed()
+        self._token = self._announcements.intend([path for path in paths if entry_place(path) is not None])
+
+    def after(self, written: Mapping[str, Signature]) -> None:
+        """See ``CommitHook``."""
+        self.failed()
+
+    def failed(self) -> None:
+        """See ``CommitHook``: whoever hears the end of a change looks at its records."""
+        if self._token is not None:
+            self._announcements.finish(self._token)
+            self._token = None
+
+    def close(self) -> None:
+        """Close the log."""
+        self._announcements.close()
+
+
+@contextmanager
+def announced(store: RecordStore) -> Iterator[Announced | None]:
+    """See ``Announced``; None for a store without files, whose feed tells of every commit."""
+    if (files := with_files(store)) is None:
+        yield None
+        return
+    with closing(Announced(files.descriptor)) as hook:
+        yield hook
 
 
 def intent_line(token: str, paths: Iterable[str]) -> bytes:

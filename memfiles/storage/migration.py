@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from itertools import chain
 from typing import Any
 
@@ -34,7 +34,9 @@ from memfiles.storage.audit_reader import NAMES_OF_RUNS
 from memfiles.storage.events import Progress
 from memfiles.storage.home import KeptConflicts, MemoryHome, ReadableStore, needs_recovery
 from memfiles.storage.quarantine import CONFLICTS, FOLDER, holds, holds_forgotten_entry
-from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Records, RecordStore
+from memfiles.storage.record_store import NOTHING, ChangeSet, CommitHook, NewVersion, Records, RecordStore
+
+HookFor = Callable[[RecordStore], AbstractContextManager[CommitHook | None]]
 
 _TOGETHER, _TOGETHER_BYTES = 100, 1 << 20
 _DECLARED = ("seed", "declare")  # changes that nobody made in a memory
@@ -64,12 +66,18 @@ class Migrated(Struct):
 
 
 def migrate(
-    source: MemoryHome, target: MemoryHome, *, now: Callable[[], str], progress: Progress | None = None
+    source: MemoryHome,
+    target: MemoryHome,
+    *,
+    now: Callable[[], str],
+    progress: Progress | None = None,
+    announced: HookFor = lambda _: nullcontext(),
 ) -> Migrated:
     """Copy everything of a home to another one, and compare it there.
 
     1. the records, until none changed meanwhile; 2. the kept copies; 3. the audit. ``InvalidArgument`` if there is
-    nothing to copy, or both are the same; errors of the target's store: repeat it then.
+    nothing to copy, or both are the same; errors of the target's store: repeat it then. ``announced`` gives who tells
+    of each commit those who have the target open.
     """
     report = Migrated(source.title, target.title)
     if source.title == target.title:
@@ -83,15 +91,17 @@ def migrate(
     with source.held(), source.reading() as records:
         if records is None or not records.changes().records:
             raise InvalidArgument(f"nothing is kept in {source.title} yet")
-        with closing(target.open(now=now)) as store, target.held():
-            report.is_complete = _records_copied(records, store, report, progress)
+        with closing(target.open(now=now)) as store, target.held(), announced(store) as hook:
+            report.is_complete = _records_copied(records, store, report, progress, hook)
             report.kept = _kept_copied(source, target, report)
             _kept_cleaned(target.kept, store)
             report.audit_lines = _audit_copied(source, target)
     return report
 
 
-def _records_copied(source: ReadableStore, target: RecordStore, report: Migrated, progress: Progress | None) -> bool:
+def _records_copied(
+    source: ReadableStore, target: RecordStore, report: Migrated, progress: Progress | None, hook: CommitHook | None
+) -> bool:
     """Copy the records, and those that change meanwhile; whether all are in the target at the end."""
     told = source.changes()
     paths = sorted(path for path, seen in told.records.items() if seen is not None)
@@ -99,7 +109,7 @@ def _records_copied(source: ReadableStore, target: RecordStore, report: Migrated
     newer: set[str] = set()
     for _ in range(_ROUNDS):
         for done, some in _portions(paths, source, report):
-            written, ahead = _copied(source, target, some)
+            written, ahead = _copied(source, target, some, hook)
             report.copied += written
             newer = newer - some.keys() | ahead
             if progress is not None:
@@ -108,7 +118,7 @@ def _records_copied(source: ReadableStore, target: RecordStore, report: Migrated
         changed = sorted(path for path, it in told.records.items() if it is not None and it != seen.get(path))
         paths = [path for path, body in _bodies(source, changed) if not _is_there(target, path, body, newer)]
         if not paths:
-            report.newer = sorted(newer)
+            report.newer = sorted(path for path in newer if not _is_as_declared(source, target, path))
             return _all_there(source, target, report, newer)
     return False
 
@@ -136,7 +146,9 @@ def _portions(paths: Sequence[str], source: ReadableStore, report: Migrated) -> 
         yield len(paths), some
 
 
-def _copied(source: ReadableStore, target: RecordStore, bodies: Mapping[str, bytes]) -> tuple[int, set[str]]:
+def _copied(
+    source: ReadableStore, target: RecordStore, bodies: Mapping[str, bytes], hook: CommitHook | None
+) -> tuple[int, set[str]]:
     """Write the records that the target lacks or has an earlier version of; how many, and those that are left."""
     entries = {path: record for path, body in bodies.items() if isinstance(record := _decoded(path, body), Entry)}
     marks = {path: {id_path(id) for id in entry.mortal_ids} for path, entry in entries.items()}
@@ -156,7 +168,7 @@ def _copied(source: ReadableStore, target: RecordStore, bodies: Mapping[str, byt
                 ahead.add(path)
         return (len(versions), ahead), ChangeSet(versions, erases=True) if versions else NOTHING
 
-    return target.change([*bodies, *chain.from_iterable(marks.values())], decide)[0]
+    return target.change([*bodies, *chain.from_iterable(marks.values())], decide, hook=hook)[0]
 
 
 def _precedes(source: ReadableStore, path: str, there: bytes, body: bytes) -> bool:
@@ -189,6 +201,14 @@ def _precedes(source: ReadableStore, path: str, there: bytes, body: bytes) -> bo
         return True  # nobody's change
     first, newest = known[-1][0], last[0][0]
     return are_among(last, known) or (first.revision > 1 and newest.at <= first.at)  # or before all that is known
+
+
+def _is_as_declared(source: ReadableStore, target: RecordStore, path: str) -> bool:
+    """Whether both have the declared content, and nobody changed it in either."""
+    here, there = _text_of(_record_at(source, path)), _text_of(_record_at(target, path))
+    if here is None or there is None or here.content != there.content:
+        return False
+    return all(change.op in _DECLARED for text in (here, there) for change in text.history)
 
 
 def _entry_that_left(source: ReadableStore, before: Entry, mark: Mark) -> Entry | None:

@@ -484,6 +484,20 @@ def test_a_migration_takes_what_is_in_the_journal_of_a_dead_process_alone(tmp_pa
     assert (True, 2) == (done.is_complete, _records(there)["notes-1.json"].count(b"- 2\\n"))
 
 
+def test_a_program_that_has_the_target_open_finds_what_a_migration_brings(declare: Declare, tmp_path: Path) -> None:
+    """At once, also if it watches nothing: as after any other process's change."""
+    with memfiles.open(declare(), watch=False) as memory:
+        memory.entries.save(memory.session("desk"), "k", "a zebra")
+    elsewhere = write_workflow(tmp_path / "new", TEXT.format(place="directory: ../there", mirror=""))
+    with memfiles.open(elsewhere, watch=False) as there:
+        session = there.session("desk")
+        before = len(there.entries.search(session, "zebra").matches)
+        assert 0 == commands(declare())("migrate", "--to", str(tmp_path / "there")).code
+        found = len(there.entries.search(session, "zebra").matches)
+
+    assert (0, 1) == (before, found)
+
+
 def test_nothing_to_migrate_and_the_same_place_are_refused(declare: Declare, tmp_path: Path) -> None:
     """Nothing is made then."""
     path, command = declare(), commands(declare())

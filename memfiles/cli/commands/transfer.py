@@ -17,6 +17,7 @@ from memfiles.cli.options import argument, command, current, option, usage_error
 from memfiles.entries.transfer.exchange import EXPORT_FORMATS, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
 from memfiles.errors import InvalidArgument, RevisionConflict, StorageFailed
+from memfiles.index.change_log import announced
 from memfiles.storage.events import utc_now
 from memfiles.storage.home import real_home
 from memfiles.storage.migration import migrate
@@ -107,7 +108,7 @@ def migrate_command(target: str) -> None:
     workflow = load_workflow()
     place = store_url(target, workspace=workflow.name) if target.startswith(SCHEMES) else os.path.abspath(target)
     with output.progress("Copying") as shown:
-        done = migrate(real_home(workflow.place), real_home(place), now=utc_now, progress=shown)
+        done = migrate(real_home(workflow.place), real_home(place), now=utc_now, progress=shown, announced=announced)
     if not output.as_json(to_builtins(done)):
         were_there = max(0, done.records - done.copied - len(done.unreadable))
         output.note(f"{output.count(done.records, 'record')} in {done.source}: {done.copied} copied, {were_there} were "
