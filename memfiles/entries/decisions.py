@@ -48,10 +48,7 @@ _JOINED_MAX = 50  # contents of an entry that another one joins: more would push
 
 
 class EntryLocation(Struct, frozen=True):
-    """The owner of a draft: agent, level, and the user (with the epoch) or run if it belongs to one.
-
-    ``id`` is for a new entry.
-    """
+    """The owner of a draft: agent, level, and the user (with the epoch) or run, if any; ``id`` is for a new entry."""
 
     agent: str
     level: str
