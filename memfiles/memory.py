@@ -11,7 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 from weakref import WeakSet, WeakValueDictionary
 
-from memfiles.entries.lazy import LazyEntries, assembled, lazy_entries, opened_to_read
+from memfiles.entries.lazy import LazyEntries, assembled, lazy_entries, opened_to_read, sweep_portion
 from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed, WorkflowError
 from memfiles.files.manager import MemoryManager
 from memfiles.records import late_logger as _log
@@ -19,7 +19,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.keys import FILES
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
-from memfiles.storage.events import AuditLog, Progress, utc_now
+from memfiles.storage.events import AuditLog, Progress
 from memfiles.storage.home import MemoryHome, has_record, home_of, real_home
 from memfiles.sync.status import NullSync, conflicts_in, settings_of, status_on_disk
 from memfiles.workflow.fields import check_tool_names
@@ -71,7 +71,8 @@ def open(
         from memfiles.sync.ledger import Ledger  # late: only workflows with a mirror need it
 
         ledger = Ledger(home, mirror=identity, keys=keeper_of(workflow).ids)
-    with ExitStack() as cleanup:  # closes in reverse what was opened, if a later step fails
+    cleanup = ExitStack()
+    try:
         cleanup.enter_context(home.held())
         log = AuditLog(home, reads=workflow.memory.audit.reads)
         cleanup.callback(log.close)
@@ -99,11 +100,12 @@ def open(
             from memfiles.storage.watcher import watch as follow  # late: only who watches needs it
 
             follow(manager.records, manager.watched, entries.opened().files if entries.are_needed else None, cleanup)
-        cleanup.callback(sweep := partial(_sweep, workflow, home, entries))  # before the last push
+        cleanup.callback(sweep := partial(sweep_portion, workflow, home, entries))  # before the last push
         sweep()
-        return Memory(
-            workflow, manager=manager, report=report, sync=sync, entries=entries, audit=log, cleanup=cleanup.pop_all()
-        )
+        return Memory(workflow, manager=manager, report=report, sync=sync, entries=entries, audit=log, cleanup=cleanup)
+    except BaseException:
+        cleanup.close()  # in reverse what was opened
+        raise
 
 
 def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
@@ -123,7 +125,8 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
     """
     home = real_home(workflow.place, cache=workflow.cache)
     manager = _make_manager(workflow, home, mirror=open_mirror_of(workflow) if ask_mirror else None, ledger=None)
-    with ExitStack() as cleanup:
+    cleanup = ExitStack()
+    try:
         cleanup.enter_context(home.held())
         try:
             manager.recover()
@@ -138,7 +141,10 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
         sync = NullSync(partial(status_on_disk, workflow), kept=partial(conflicts_in, home))
         parts: dict[str, Any] = {"manager": manager, "sync": sync, "entries": entries, "audit": log}
-        return Memory(workflow, report=report, cleanup=cleanup.pop_all(), **parts)
+        return Memory(workflow, report=report, cleanup=cleanup, **parts)
+    except BaseException:
+        cleanup.close()
+        raise
 
 
 def open_mirror_of(workflow: Workflow, *, given: Mirror | None = None, notes_refusals: bool = False) -> Mirror | None:
@@ -324,17 +330,24 @@ class Memory:
 
         Takes some seconds if the mirror hangs or much is consolidated; what is left is done after the next start.
         """
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
+        is_mine = False
+        try:
+            with self._closing:
+                if self._closed:
+                    return
+                self._closed = is_mine = True
             sessions = list(self._sessions)
-        if any(session.consolidates for session in sessions):
-            self._entries.end_runs()
-        self._entries.is_brief = any(session.is_brief for session in sessions)
-        with self._cleanup:  # closes everything else even if a session cannot be closed
-            for session in sessions:
-                session.close()
+            if any(session.consolidates for session in sessions):
+                self._entries.end_runs()
+            self._entries.is_brief = any(session.is_brief for session in sessions)
+            with self._cleanup:  # closes everything else even if a session cannot be closed
+                for session in sessions:
+                    session.close()
+        except BaseException:
+            if is_mine:  # an interrupt may have come before a step, which the stack forgot then
+                for part in (self._cleanup, self.sync, self._entries, self.manager, self._audit):
+                    part.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -362,18 +375,6 @@ class Memory:
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidArgument("this memory is closed; open it again")
-
-
-def _sweep(workflow: Workflow, home: MemoryHome, entries: LazyEntries) -> None:
-    """Erase some of what was kept for long enough; a failure is only logged, as the next sweep tries again."""
-    if not entries.sweep():
-        return
-    from memfiles.storage.audit_reader import drop_months  # late: who opens a memory for one call seldom sweeps
-
-    try:
-        drop_months(home, now=utc_now(), after_seconds=workflow.memory.retention.audit)
-    except StorageFailed as error:
-        _log.warning("%s", error)
 
 
 def _make_manager(

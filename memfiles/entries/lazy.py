@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from memfiles.errors import ExtraMissing, InvalidArgument, MemfilesError
+from memfiles.errors import ExtraMissing, InvalidArgument, MemfilesError, StorageFailed
 from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called
@@ -192,6 +192,18 @@ def assembled(
         summariser=summariser,
         is_due=Sweeps(workflow).are_due,
     )
+
+
+def sweep_portion(workflow: Workflow, home: MemoryHome, entries: LazyEntries) -> None:
+    """Erase some of what was kept for long enough; a failure is only logged, as the next sweep tries again."""
+    if not entries.sweep():
+        return
+    from memfiles.storage.audit_reader import drop_months  # late: who opens a memory for one call seldom sweeps
+
+    try:
+        drop_months(home, now=utc_now(), after_seconds=workflow.memory.retention.audit)
+    except StorageFailed as error:
+        _log.warning("%s", error)
 
 
 def opened_to_read(workflow: Workflow, home: MemoryHome, cleanup: ExitStack, log: AuditLog) -> Entries:

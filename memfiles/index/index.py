@@ -225,20 +225,32 @@ class Index:
 
         Nothing stays in a cache that was forgotten elsewhere meanwhile, unless the store cannot be asked.
         """
-        if self._keeper is not None:
-            self._keeper.close()
-        self._writer.wait()
-        if self._records.is_kept and self._maintenance.is_open:
-            with suppress(MemfilesError):
-                self._follow()
+        try:
+            if self._keeper is not None:
+                self._keeper.close()
+            self._writer.wait()
+            if self._records.is_kept and self._maintenance.is_open:
+                with suppress(MemfilesError):
+                    self._follow()
+            with self._turn:
+                if self._maintenance.trust is not Trust.CLOSED:
+                    self._seal()
+                self._shut()
+        except BaseException:  # an interrupt: nobody could open the index while this process has its log
+            self._shut()
+            raise
+
+    def _seal(self) -> None:
+        """Write pending changes, and seal the index unless another process uses it. The turn is held."""
+        with suppress(StorageFailed):
+            if not self._is_stuck and (self._maintenance.is_open or self._pending.announcements.log is not None):
+                if not self._maintenance.is_fresh() or self._pending.reads:
+                    self._retried(self._apply)
+                self._maintenance.seal()
+
+    def _shut(self) -> None:
+        """Release everything. May be called again."""
         with self._turn:
-            if self._maintenance.trust is Trust.CLOSED:
-                return
-            with suppress(StorageFailed):
-                if not self._is_stuck and (self._maintenance.is_open or self._pending.announcements.log is not None):
-                    if not self._maintenance.is_fresh() or self._pending.reads:
-                        self._retried(self._apply)
-                    self._maintenance.seal()
             self._maintenance.trust = Trust.CLOSED
             self._fallback.drop()
             self._database.close()

@@ -15,8 +15,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import attrgetter, itemgetter
+from itertools import takewhile
+from operator import attrgetter
 from os import PathLike
 from typing import Any, Literal, TypeVar
 
@@ -27,7 +27,7 @@ from memfiles.records import late_logger as _log
 from memfiles.records import to_json
 from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
-from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.fork_safety import Flag, renew_in_child
 from memfiles.storage.home import AUDIT, AuditPages, MemoryHome, home_of
 
 _FIELDS = (
@@ -268,7 +268,8 @@ class _Lines:
         self._lock = threading.RLock()  # a signal handler may come while it is held
         self._waiting: list[tuple[str, bytes]] = []
         self._waiting_bytes = 0
-        self._timer: threading.Timer | None = None
+        self._timer: threading.Thread | None = None
+        self._is_written = Flag()
         self._is_noted = False
         self._let_go()
 
@@ -285,17 +286,19 @@ class _Lines:
     def flush(self) -> None:
         """Write the lines that wait, in their order; those that cannot be written are lost, which is reported."""
         with self._lock:
-            waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-            timer, self._timer = self._timer, None
-            if timer is not None:
-                timer.cancel()
-            try:
-                for name, lines in groupby(waiting, key=itemgetter(0)):
+            self._timer, self._waiting_bytes = None, 0
+            self._is_written.set()
+            while self._waiting:
+                name, lines = self._waiting[0][0], [*takewhile(lambda it: it[0] == self._waiting[0][0], self._waiting)]
+                del self._waiting[: len(lines)]
+                try:
                     self.pages.append(name, b"".join([line for _, line in lines]))
-            except (OSError, MemfilesError) as error:
-                self.report(error)
-            else:
-                self._failing = self._failing and not waiting
+                    self._failing = False
+                except (OSError, MemfilesError) as error:
+                    self.report(error)
+                except BaseException:  # an interrupt: the next flush writes them, at worst again
+                    self._waiting[:0] = lines
+                    raise
             if self._is_closed:
                 self._let_go()
 
@@ -328,11 +331,15 @@ class _Lines:
     def _start_timer(self) -> None:
         if not self._is_noted:
             self._note_end()
-        self._timer = timer = threading.Timer(_LONGEST_WAIT_SECONDS, self.flush)
-        timer.name, timer.daemon = "memfiles-audit", True
+        self._is_written = Flag()
+        self._timer = threading.Thread(target=self._wait, args=[self._is_written], name="memfiles-audit", daemon=True)
         try:
-            timer.start()
+            self._timer.start()
         except RuntimeError:  # no thread can be started, or Python is ending
+            self.flush()
+
+    def _wait(self, is_written: Flag) -> None:
+        if not is_written.wait(_LONGEST_WAIT_SECONDS):
             self.flush()
 
 

@@ -1,4 +1,4 @@
-"""What belongs to the whole process: forks, and Python's collector of cycles.
+"""What belongs to the whole process: forks, interrupts, and Python's collector of cycles.
 
 An object renews itself in a forked child, where a lock that another thread held is never released.
 """
@@ -10,7 +10,8 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -25,6 +26,33 @@ def renew_in_child(owner: T, renew: Callable[[T], None]) -> None:
     number = next(_numbers)
     reference = weakref.ref(owner, lambda _: _renewals.pop(number, None))
     _renewals[number] = lambda: renew(alive) if (alive := reference()) is not None else None
+
+
+class Flag:
+    """An ``Event`` that an interrupt (Ctrl-C) in one of its methods cannot leave locked for all other threads."""
+
+    def __init__(self) -> None:
+        """It is not set."""
+        self._is_set = False
+        self._calls = SimpleQueue[None]()
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Wake all that wait."""
+        self._is_set = True
+        self._calls.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is set, after so many seconds at the latest."""
+        if not self._is_set:
+            with suppress(Empty):
+                self._calls.get(timeout=max(0.0, seconds))
+        if self._is_set:
+            self._calls.put(None)  # for the next to wait
+        return self._is_set
 
 
 @contextmanager

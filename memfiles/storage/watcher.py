@@ -27,7 +27,7 @@ from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, RECORD_SUFFIX, record_path, uid_of
 from memfiles.storage.entry_folders import Pause
 from memfiles.storage.folder_events import SWEEP_SECONDS, FolderEvents
-from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.fork_safety import Flag, renew_in_child
 from memfiles.storage.record_store import RecordStore, RemoteStore
 
 if TYPE_CHECKING:
@@ -100,31 +100,33 @@ class _Ended(Exception):
 class Watcher:
     """Has one type of record examined in a thread of its own: those that events name, and all of them now and then."""
 
-    def __init__(self, watched: Watched) -> None:
-        """Start watching; if the system provides no events, that is logged."""
+    def __init__(self, watched: Watched, cleanup: ExitStack | None = None) -> None:
+        """Start watching, until the ``cleanup``; if the system provides no events, that is logged."""
         self._watched = watched
         self._due: dict[str, float] = {}
-        self._ended = threading.Event()
+        self._ended = Flag()
         self._sweep_took = self._resumed = 0.0  # without its pauses
         self._complaints: dict[str, str] = {}
         self._events = FolderEvents(os.path.realpath(watched.folder()), is_deep=watched.is_deep, pause=self._pause)
         if not watched.is_deep:  # of 10,000 folders it takes 0.2 s, which the thread has
             self._events.start()
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
-        self._thread.start()
         renew_in_child(self, Watcher._leave_to_parent)
+        if cleanup is not None:
+            cleanup.callback(self.close)  # first: an interrupt may come while the thread starts
+        self._thread.start()
 
     def close(self) -> None:
         """Stop watching. May be called again, and from a callback."""
         self._ended.set()
         self._events.interrupt()
-        if self._thread is not threading.current_thread():
+        if self._thread is not threading.current_thread() and self._thread.is_alive():
             self._thread.join()
         self._events.close()
 
     def _leave_to_parent(self) -> None:
         """In a forked child, where no thread watches: ``close`` must not wait for one."""
-        self._ended = threading.Event()
+        self._ended = Flag()
         self._events.close()  # the child's copy of the descriptor: the queue is the parent's
 
     def _run(self) -> None:
@@ -214,16 +216,21 @@ class Watcher:
 class FeedWatcher:
     """Has the records of a store without files examined that others change, as its feed tells of them."""
 
-    def __init__(self, store: RecordStore, files: Watched, entries: Watched | None) -> None:
+    def __init__(
+        self, store: RecordStore, files: Watched, entries: Watched | None, cleanup: ExitStack | None = None
+    ) -> None:
+        """Start watching, until the ``cleanup``."""
         self._store, self._files, self._entries = store, files, entries
-        self._ended = threading.Event()
+        self._ended = Flag()
         self._point: str | None = None
         self._complaint = ""
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
         if isinstance(store, RemoteStore):
             self._point = store.point()  # before anyone relies on being told
-        self._thread.start()
         renew_in_child(self, FeedWatcher._leave_to_parent)
+        if cleanup is not None:
+            cleanup.callback(self.close)  # first, as above
+        self._thread.start()
 
     def close(self) -> None:
         """Stop watching. May be called again, and from a callback."""
@@ -232,7 +239,7 @@ class FeedWatcher:
             self._thread.join()
 
     def _leave_to_parent(self) -> None:
-        self._ended = threading.Event()
+        self._ended = Flag()
         self._ended.set()
 
     def _run(self) -> None:
@@ -271,8 +278,8 @@ class FeedWatcher:
 def watch(store: RecordStore, files: Watched, entries: Watched | None, cleanup: ExitStack) -> None:
     """Watch the records for changes by people, other programs and other processes until the ``cleanup``."""
     if isinstance(store, RemoteStore):
-        cleanup.callback(FeedWatcher(store, files, entries).close)
+        FeedWatcher(store, files, entries, cleanup)
         return
     for watched in (files, entries):
         if watched is not None:
-            cleanup.callback(Watcher(watched).close)
+            Watcher(watched, cleanup)

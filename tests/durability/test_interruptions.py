@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import queue
+import random
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -17,7 +20,10 @@ import pytest
 import memfiles
 from memfiles.errors import MemfilesError
 from memfiles.files.manager import MemoryManager
+from memfiles.index.change_log import PATH as LOG
+from memfiles.storage.events import AuditEvent, AuditLog
 from memfiles.storage.transaction import GroupCommit, Request
+from memfiles.storage.watcher import watch
 from memfiles.tools.session import Session
 from memfiles.workflow.workflow import MemoryFile
 from mirrors.directory import DirectoryMirror
@@ -30,6 +36,7 @@ from tests.durability.interrupted import (
     Interrupted,
     append_until,
     interrupt,
+    interrupt_at,
     interrupt_everywhere,
     time_limit,
 )
@@ -46,6 +53,7 @@ MOMENT = 0.3  # seconds
 LONG = 60
 FEWEST_CALLS = 100
 STRIDE = 61  # calls
+STRIDE_OF_CLOSE = 17
 STRIDE_OF_SYNC = 7  # fewer calls are in the main thread
 
 
@@ -122,6 +130,59 @@ def test_an_interrupt_at_any_call_leaves_nothing_locked(name: str, event: str, s
     assert calls > FEWEST_CALLS
     assert 1 == max(lines.values())
     assert name != "append" or {f"after {call}" for call in range(1, calls + 1)} <= lines.keys()
+
+
+@pytest.mark.directory(reason="the log of the index is a file of a memory directory")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("event", ["call", "c_return"])
+def test_an_interrupt_at_any_call_of_a_close_lets_others_open_the_memory(event: str, scratch: Path) -> None:
+    """Their index was locked until the process ended, and each of their calls waited for it."""
+    seen = step = random.randrange(STRIDE_OF_CLOSE)
+    while seen >= step:
+        step += STRIDE_OF_CLOSE
+        memory = opened(scratch, WORKFLOW)
+        memory.entries.save(memory.session("guide"), "plan", f"step {step}")
+        with time_limit(LONG):
+            seen = interrupt_at(step, memory.close, event)
+            memory.close()  # the interrupt may have come before anything was closed
+            with (memory.manager.directory / LOG).open() as log:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    assert step > FEWEST_CALLS
+
+
+@pytest.mark.directory(reason="watches files")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("event", ["call", "c_return"])
+def test_an_interrupt_while_a_memory_opens_leaves_no_thread_that_watches(event: str, scratch: Path) -> None:
+    """They kept the memory open, and its directory watched, until the process ended."""
+    seen = step = 0
+    with opened(scratch, WORKFLOW) as memory:
+        while seen >= step:
+            step += 1
+            with time_limit(LONG), ExitStack() as cleanup:
+                parts = memory.manager.records, memory.manager.watched, memory.entries.files
+                seen = interrupt_at(step, partial(watch, *parts, cleanup), event)
+        watching = [it for it in threading.enumerate() if it.name == "memfiles-watch" and it.is_alive()]
+
+    assert [] == watching
+    assert step > 10
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_while_lines_of_the_audit_are_written_loses_none(scratch: Path) -> None:
+    """Those of earlier calls are still there, at worst twice."""
+    seen = step = 0
+    log = AuditLog(scratch)
+    while seen >= step:
+        step += 1
+        log.record(AuditEvent("save", path=f"{step}.json"))
+        seen = interrupt_at(step, log.flush, "c_return")
+    log.close()
+    kept = b"".join(path.read_bytes() for path in (scratch / "audit").iterdir())
+
+    assert step > 5
+    assert [] == [at for at in range(1, step + 1) if f'"{at}.json"'.encode() not in kept]
 
 
 def test_what_stays_locked_fails_a_sweep(scratch: Path) -> None:

@@ -38,26 +38,26 @@ class Lease:
         """Start without the lease, also in a forked child: it is the parent's."""
         self._taking = threading.Lock()
         self._holder = int.from_bytes(os.urandom(8)) >> 2
-        self._users = 0
+        self._users = set[object]()
         self._until = self._used_at = 0.0
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Have the lease within; ``LockTimeout`` at once if another process has it."""
-        with self._taking:
-            if time.monotonic() > self._until - _RENEWED_SECONDS:
-                self._take()
-            self._users += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._keep, name="memfiles-lease", daemon=True)
-                self._thread.start()
+        user = object()
         try:
-            yield
-        finally:
             with self._taking:
-                self._users -= 1
-                self._used_at = time.monotonic()
+                if time.monotonic() > self._until - _RENEWED_SECONDS:
+                    self._take()
+                self._users.add(user)
+                if self._thread is None or not self._thread.is_alive():  # an interrupt may have come before its start
+                    self._thread = threading.Thread(target=self._keep, name="memfiles-lease", daemon=True)
+                    self._thread.start()
+            yield
+        finally:  # without waiting: an interrupt in a wait would leave it counted
+            self._used_at = time.monotonic()
+            self._users.discard(user)
 
     def _take(self) -> None:
         begun, what = time.monotonic(), "the turn at the mirror cannot be taken"
