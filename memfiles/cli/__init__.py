@@ -26,7 +26,6 @@ from types import ModuleType
 from typing import Any
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-_INTERRUPTED = 130  # as of ``failures``
 _LATE = ("inspect", "ipaddress", "traceback", "msgspec.inspect", "msgspec.msgpack", "msgspec.toml", "msgspec.yaml")
 _METHODS = ("findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn")
 _HIDDEN = ("typing_extensions", "_hashlib")
@@ -59,11 +58,9 @@ def main() -> None:
 
         program()
     except KeyboardInterrupt:  # during an import; click takes care of the others
-        said = "error: interrupted"
-        if "--json" in sys.argv:
-            said = '{"error": {"code": "interrupted", "message": "interrupted", "transient": false}}'
-        print(said, file=sys.stderr)
-        raise SystemExit(_INTERRUPTED) from None
+        from memfiles.__main__ import interrupted  # late: it imports this
+
+        raise interrupted() from None
     finally:
         flush_stdout()
 

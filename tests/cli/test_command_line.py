@@ -200,7 +200,7 @@ def hook(event, args):
     if event == "import" and args[0] == moment:
         os.kill(os.getpid(), signal.SIGINT)
 sys.addaudithook(hook)
-from memfiles.cli import run
+from memfiles.__main__ import run
 run()
 """
 
@@ -208,7 +208,16 @@ run()
 @pytest.mark.parametrize(
     "moment",
     [
-        *("memfiles.cli.program", "click", "click.core", "memfiles.cli.opening", "memfiles.workflow.workflow"),
+        *(
+            "memfiles.cli",
+            "re",
+            "typing",
+            "memfiles.cli.program",
+            "click",
+            "click.core",
+            "memfiles.cli.opening",
+            "memfiles.workflow.workflow",
+        ),
         *("msgspec", "memfiles.records.record", "yaml", "memfiles.files.restorer"),
     ],
 )
