@@ -98,10 +98,10 @@ def migrate_command(target: str) -> None:
     """Copy the whole memory to a store, or to a directory.
 
     Every record is taken with its history, ids and tombstones, and compared byte for byte once it is there. So are
-    quarantined copies, conflicts and the audit. It may be repeated: what is there already stays, and what is newer
-    there, or was changed there as well, is left alone; the exit code is 4 then. The search index and the notes on a
-    mirror are not taken, as they are made anew. The workflow is not changed: declare `store:` or `directory:` in it
-    afterwards.
+    quarantined copies, conflicts and the audit. It may be repeated: what was changed, renamed or forgotten there since
+    is left alone, with all else about its entry; the exit code is 4 then. What was forgotten here is forgotten there.
+    The search index and the notes on a mirror are not taken, as they are made anew. The workflow is not changed:
+    declare `store:` or `directory:` in it afterwards.
     """
     if not target.strip():  # an unset variable would mean the folder that one is in
         raise usage_error("--to is blank: name a store or a directory")
@@ -116,7 +116,10 @@ def migrate_command(target: str) -> None:
         output.note(f"{output.count(done.kept, 'kept copy', 'kept copies')} and "
                     f"{output.count(done.audit_lines, 'line')} of the audit copied")  # fmt: skip
         _warn_of_each(
-            [f"{path} is newer in {done.target}, or was changed there as well: it was left" for path in done.newer]
+            [
+                f"{path} was left: {done.target} has changes of its own, of this record or its entry"
+                for path in done.newer
+            ]
         )
         _warn_of_each([f"{path} was not taken: {why}" for path, why in done.unreadable.items()])
         _warn_of_each([f"{name} was not taken: it is not the size of a record" for name in done.left])

@@ -1,0 +1,301 @@
+"""The copy of all records of one store in another, which may have changes of its own.
+
+The rules this file guards: a record that was changed in the target is never replaced, and nothing else about its entry
+is written, so that no entry is under two keys; what was forgotten on one side stays so; every record is compared byte
+for byte once it is there; and what changes meanwhile is copied again before it ends.
+
+What the target got from here is noted by digest, before it gets it. Revisions, clocks and what is left of a history do
+not tell whether a record was changed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import chain
+
+from msgspec import DecodeError
+from msgspec.json import decode as from_json
+
+from memfiles.errors import RecordCorrupt
+from memfiles.records.entry import Entry
+from memfiles.records.entry_codec import encode_entry, read_entry
+from memfiles.records.keys import id_path, uid_of
+from memfiles.records.lineage import are_among, later_changes
+from memfiles.records.marks import EntryRecord, Mark, buries, is_tombstone, vacated
+from memfiles.records.record import Record, read_record
+from memfiles.storage.atomic import storage_failure
+from memfiles.storage.events import Progress
+from memfiles.storage.home import ReadableStore, StateNotes
+from memfiles.storage.record_store import NOTHING, ChangeSet, CommitHook, NewVersion, Records, RecordStore
+
+_NOTE, _DIGEST_BYTES = ".state/migrated", 8
+_TOGETHER, _TOGETHER_BYTES = 100, 1 << 20
+_DECLARED = ("seed", "declare")  # changes that come from the declaration
+_ROUNDS = 20  # in which the source may change while it is copied
+AnyRecord = Record | EntryRecord
+
+
+class RecordCopy:
+    """Copies records. ``left`` are the paths of those that the target has as it wants them, ``unreadable`` says why."""
+
+    def __init__(
+        self, source: ReadableStore, target: RecordStore, notes: StateNotes, *, hook: CommitHook | None, at: str
+    ) -> None:
+        """``notes`` are those of the target, ``hook`` hears of each commit, and ``at`` is the time of marks."""
+        self._source, self._target, self._notes, self._hook, self._at = source, target, notes, hook, at
+        self.records = self.copied = 0
+        self.left: set[str] = set()
+        self.unreadable: dict[str, str] = {}
+        noted = notes.get(_NOTE)
+        body = noted.body if noted is not None else b""
+        self._given = {body[at : at + _DIGEST_BYTES] for at in range(0, len(body), _DIGEST_BYTES)}
+        self._changed: dict[str, EntryRecord] = {}  # the target's entries and marks that were changed there, by path
+        self._until: str | None = None
+
+    def copy(self, progress: Progress | None = None) -> bool:
+        """Copy the records, and those that change meanwhile; whether all are in the target at the end, or ``left``."""
+        told = self._source.changes()
+        paths = sorted(path for path, seen in told.records.items() if seen is not None)
+        self.records = len(paths)
+        for _ in range(_ROUNDS):
+            self._note(self._given.union(_digest(*each) for each in _bodies(self._source, paths)))
+            self._look_for_changes()
+            for done, some in self._portions(paths):
+                self._write(some)
+                if progress is not None:
+                    progress(done, len(paths))
+            seen, told = told.records, self._source.changes(told.until)  # all of a folder in which one was changed
+            changed = sorted(path for path, it in told.records.items() if it is not None and it != seen.get(path))
+            bodies = ((path, body) for path, body in _bodies(self._source, changed) if path not in self.left)
+            paths = [path for path, body in bodies if body != _body_at(self._target, path)]
+            if not paths:
+                self._erase_forgotten()
+                return self._are_all_there()
+        return False
+
+    def _note(self, digests: set[bytes]) -> None:
+        """Note what the target gets from here; whatever else it has was changed there."""
+        self._given = digests
+        with storage_failure("what is copied cannot be noted"):
+            self._notes.put(_NOTE, b"".join(sorted(digests)))
+
+    def _is_given(self, path: str, body: bytes) -> bool:
+        return _digest(path, body) in self._given
+
+    def _look_for_changes(self) -> None:
+        """Find what was changed in the target since the last look."""
+        told = self._target.changes(self._until)
+        paths = sorted(path for path in told.records if uid_of(path) is None)
+        for path in paths:
+            self._changed.pop(path, None)
+        for path, body in _bodies(self._target, paths):
+            record = _decoded(path, body) if self._is_own(path, body) else None
+            if not isinstance(record, Entry | Mark) or (isinstance(record, Mark) and record.cleared):
+                continue  # the mark of a purge yields to any change
+            if isinstance(record, Mark) or not self._is_known(record):
+                self._changed[path] = record
+        self._until = told.until
+
+    def _is_own(self, path: str, body: bytes) -> bool:
+        """Whether the target has this neither from an earlier copy nor as the source has it now."""
+        return not self._is_given(path, body) and body != _body_at(self._source, path)
+
+    def _portions(self, paths: Sequence[str]) -> Iterator[tuple[int, dict[str, bytes]]]:
+        """The bodies of the records by path, some at a time, each with how many paths are done."""
+        some: dict[str, bytes] = {}
+        size = 0
+        for number, path in enumerate(paths, 1):
+            body = None
+            try:
+                found = self._source.find(path)
+                body = found[0] if found is not None else None
+                if body is not None:
+                    _revision_in(body)
+            except RecordCorrupt as error:
+                self.unreadable[path], body = str(error), None
+            if body is not None:
+                self.unreadable.pop(path, None)
+                some[path], size = body, size + len(body)
+            if some and (len(some) >= _TOGETHER or size >= _TOGETHER_BYTES):
+                yield number, some
+                some, size = {}, 0
+        if some:
+            yield len(paths), some
+
+    def _write(self, bodies: Mapping[str, bytes]) -> None:
+        """Write the records that the target lacks or got from here; those that changed since the note come later."""
+        noted = {path: body for path, body in bodies.items() if self._is_given(path, body)}
+        after = {path: _decoded(path, body) for path, body in noted.items()}
+        places = {path: [id_path(id) for id in _ids_of(record, mortal=True)] for path, record in after.items()}
+        theirs = {id for record in self._changed.values() for id in _ids_of(record)}
+
+        def decide(records: Records) -> tuple[tuple[int, set[str]], ChangeSet]:
+            versions, left = [], set[str]()
+            for path, body in noted.items():
+                if (there := records.find(path)) is not None and there[0] == body:
+                    continue
+                known = [(it, found[0]) for it in places[path] if (found := records.find(it)) is not None]
+                is_theirs = not theirs.isdisjoint(_ids_of(after[path])) or any(self._is_place(*it) for it in known)
+                marks = [_decoded(*it) for it in known if it[0] != path]
+                present, signature = there if there is not None else (None, None)
+                if self._gives_way(path, present, after[path], marks, is_theirs=is_theirs):
+                    versions.append(NewVersion(path, _revision_in(body), body, signature))
+                else:
+                    left.add(path)
+            return (len(versions), left), ChangeSet(versions, erases=True) if versions else NOTHING
+
+        (copied, left), _ = self._target.change(
+            {*noted, *chain.from_iterable(places.values())}, decide, hook=self._hook
+        )
+        self.copied += copied
+        self.left = self.left - noted.keys() | left
+
+    def _gives_way(
+        self,
+        path: str,
+        there: bytes | None,
+        after: AnyRecord | None,
+        marks: Iterable[AnyRecord | None],
+        *,
+        is_theirs: bool,
+    ) -> bool:
+        """Whether what is ``there`` is to be replaced, given the target's other ``marks`` of the entry's ids."""
+        before = _decoded(path, there) if there is not None else None
+        if isinstance(after, Entry) and any(map(is_tombstone, marks)):
+            return False
+        if isinstance(before, Entry) and self._is_forgotten(before, after):
+            return True
+        if is_tombstone(after) and not is_tombstone(before):
+            return True
+        if before is None or after is None or is_theirs:
+            return not is_theirs
+        is_later, is_other = after.revision > before.revision, not _are_one(before, after)
+        if self._is_given(path, there or b""):
+            return is_later or is_other
+        if isinstance(before, Entry) and before.run and isinstance(after, Entry) and is_other:
+            return before.updated_at < after.created_at  # its run is over, and another one has begun
+        if isinstance(before, Mark):
+            return before.cleared and is_later
+        return _is_as_declared(before) or (is_later and self._is_known(before))
+
+    def _is_place(self, path: str, body: bytes) -> bool:
+        """Whether the target says where an entry is, and the source did not say so."""
+        return self._is_own(path, body) and isinstance(mark := _decoded(path, body), Mark) and mark.leads
+
+    def _is_forgotten(self, before: Entry, after: AnyRecord | None) -> bool:
+        """Whether the source says so of an entry."""
+        marks = _records(self._source, map(id_path, before.mortal_ids))
+        return any(map(is_tombstone, marks)) or (isinstance(after, Mark) and buries(after, before))
+
+    def _is_known(self, before: Record | Entry) -> bool:
+        """Whether the source has the last change of the target's record, wherever its entry is now."""
+        last = [each for each in later_changes(_text_of(before)) if each[0].op not in _DECLARED][:1]
+        marks = _records(self._source, map(id_path, _ids_of(before)))
+        places = [_path_of(before), *(mark.target for mark in marks if isinstance(mark, Mark) and mark.leads)]
+        found = (it for it in _records(self._source, places) if isinstance(it, Record | Entry) and _are_one(it, before))
+        return any(are_among(last, later_changes(_text_of(it))) for it in found)
+
+    def _erase_forgotten(self) -> None:
+        """Leave marks of entries that were changed in the target, perhaps elsewhere, and forgotten in the source."""
+
+        def decide(records: Records) -> tuple[bool, ChangeSet]:
+            versions = []
+            for path in changed:
+                found = records.find(path)
+                entry = _decoded(path, found[0]) if found is not None else None
+                marks = _records(records, map(id_path, _ids_of(entry, mortal=True)))
+                if found is not None and isinstance(entry, Entry) and any(map(is_tombstone, marks)):
+                    mark = vacated(entry, self._at)
+                    versions.append(NewVersion(path, mark.revision, encode_entry(mark), found[1]))
+            return bool(versions), ChangeSet(versions, erases=True) if versions else NOTHING
+
+        changed = {path: it for path, it in self._changed.items() if isinstance(it, Entry)}
+        wanted = {*changed, *chain.from_iterable(map(id_path, it.mortal_ids) for it in changed.values())}
+        if changed and self._target.change(wanted, decide, hook=self._hook)[0]:
+            self._target.scrub()
+
+    def _are_all_there(self) -> bool:
+        """Compare every record of the source with the target's, byte for byte, and note what both have."""
+        told = self._source.changes().records
+        wanted = sorted(path for path, seen in told.items() if seen is not None and path not in self.unreadable)
+        both: set[bytes] = set()
+        for start in range(0, len(wanted), _TOGETHER):
+            some = wanted[start : start + _TOGETHER]
+            here, there = dict(_bodies(self._source, some)), dict(_bodies(self._target, some))
+            for path, body in here.items():
+                if there.get(path) == body:
+                    both.add(_digest(path, body))
+                elif path not in self.left:
+                    return False
+        self._note(both)
+        return True
+
+
+def decoded_at(store: Records, path: str) -> AnyRecord | None:
+    """The record at a path; None if there is none that can be read."""
+    return _decoded(path, body) if (body := _body_at(store, path)) is not None else None
+
+
+def _records(store: Records, paths: Iterable[str]) -> Iterator[AnyRecord]:
+    return (record for path in paths if (record := decoded_at(store, path)) is not None)
+
+
+def _body_at(store: Records, path: str) -> bytes | None:
+    with suppress(RecordCorrupt):
+        return found[0] if (found := store.find(path)) is not None else None
+    return None
+
+
+def _bodies(store: ReadableStore, paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """The records that can be read."""
+    for start in range(0, len(paths), _TOGETHER):
+        view = store.view(some := paths[start : start + _TOGETHER])
+        yield from ((path, body) for path in some if (body := _body_at(view, path)) is not None)
+
+
+def _decoded(path: str, data: bytes) -> AnyRecord | None:
+    with suppress(RecordCorrupt):
+        return read_record(data, of=path) if uid_of(path) is not None else read_entry(data, of=path)
+    return None
+
+
+def _digest(path: str, body: bytes) -> bytes:
+    return blake2b(b"%s\0%s" % (path.encode(), body), digest_size=_DIGEST_BYTES).digest()
+
+
+def _revision_in(body: bytes) -> int:
+    try:
+        revision = from_json(body)["revision"]
+    except (DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError) as error:
+        raise RecordCorrupt("it is not a record") from error
+    if not isinstance(revision, int):
+        raise RecordCorrupt("it has no revision")
+    return revision
+
+
+def _ids_of(record: AnyRecord | None, *, mortal: bool = False) -> Sequence[str]:
+    """The ids of the entries that a record is about; ``mortal``: see ``Entry.mortal_ids``."""
+    if record is None or isinstance(record, Record):
+        return ()
+    return record.mortal_ids if mortal else record.ids
+
+
+def _path_of(record: Record | Entry) -> str:
+    return record.path if isinstance(record, Entry) else f"{record.uid}.json"
+
+
+def _text_of(record: Record | Entry) -> Record:
+    return record.text if isinstance(record, Entry) else record
+
+
+def _are_one(one: AnyRecord, other: AnyRecord) -> bool:
+    """Whether these are versions of one memory file, of one entry, or of the marks of one path."""
+    if isinstance(one, Entry) and isinstance(other, Entry):
+        return not {*one.ids}.isdisjoint(other.ids)
+    return type(one) is type(other)
+
+
+def _is_as_declared(record: Record | Entry) -> bool:
+    return all(change.op in _DECLARED for change in _text_of(record).history)
