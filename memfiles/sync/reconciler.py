@@ -78,18 +78,25 @@ Unread: TypeAlias = Literal["unread"]
 
 
 def next_step(
-    path: str, local: LocalCopy, row: LedgerRow, stored: Stored | None | Unread = "unread", *, look: bool = False
+    path: str,
+    local: LocalCopy,
+    row: LedgerRow,
+    stored: Stored | None | Unread = "unread",
+    *,
+    look: bool = False,
+    stands: bool = False,
 ) -> Step:
     """The next step for a record, given its ledger row and, if it was read, its copy in the mirror (None: no copy).
 
     Wait: do nothing. Confirm: note that the mirror has no copy, and make a provisional record an ordinary one.
+    ``stands``: a merge left the local record as it is.
 
     | copy | case | step |
     |---|---|---|
     | unread | ``look``, the record is provisional, or a copy with an empty version is to be replaced | read |
     | unread | a put is under way whose answer was lost | push the same again |
     | unread | the ledger has this digest | wait |
-    | unread | the record lacks changes of the copy in the ledger (it was put back from a backup) | merge |
+    | unread | it lacks changes of the copy in the ledger (it was put back from a backup), and not ``stands`` | merge |
     | unread | any other | push |
     | none | | confirm |
     | read | it equals the local record, or what was last sent | acknowledge |
@@ -105,7 +112,7 @@ def next_step(
             return Push(row.sent.body, row.sent.version)
         if row.digest == local.digest:
             return "wait"
-        if row.body and is_overtaken(local.record, by=(known := decode_copy(row.body, path=path))):
+        if row.body and not stands and is_overtaken(local.record, by=(known := decode_copy(row.body, path=path))):
             return Merge(Stored(row.body, row.version or ""), known)
         return Push(local.body, row.version)
     if stored is None:
@@ -197,6 +204,7 @@ class Reconciler:
         and to be repeated.
         """
         outcome: Outcome = "equal"
+        merged = ""
         for _ in range(_ROUNDS):
             local = self.replica.read(path)
             if local is None:
@@ -206,7 +214,7 @@ class Reconciler:
             row = self.ledger.find(path)
             if self._push_ids_first(local, row):
                 continue
-            step = next_step(path, local, row, look=look)
+            step = next_step(path, local, row, look=look, stands=local.digest == merged)
             if step == "read":
                 look = False
                 step = next_step(path, local, row, self.mirror.get(path))
@@ -214,6 +222,7 @@ class Reconciler:
                 if is_settled(local.signature):
                     self.ledger.settle({path: local.signature})
                 return outcome
+            merged = local.digest if isinstance(step, Merge) else merged
             done = self._carry_out(step, path, local, row)
             outcome = _worse(outcome, done)
             if done == "pushed" and row.sent is None:
@@ -340,7 +349,7 @@ class Reconciler:
         known = self.replica.marks_of(record.mortal_ids)
         if isinstance(record, Mark):
             for mark in known.values():
-                if mark.leads and self._is_dirty(mark.target):
+                if mark.leads and mark.target != record.path and self._is_dirty(mark.target):
                     raise LockTimeout(f"{record.path} waits until {mark.target} is pushed")
         elif fate(record, None, known) == "forgotten":
             self.replica.release_forgotten()
