@@ -47,6 +47,7 @@ class RecordCopy:
         self._source, self._target, self._notes, self._hook, self._at = source, target, notes, hook, at
         self.records = self.copied = 0
         self.left: set[str] = set()
+        self.alike: set[str] = set()  # those of ``left`` that nobody changed: both have the declared content
         self.unreadable: dict[str, str] = {}
         noted = notes.get(_NOTE)
         body = noted.body if noted is not None else b""
@@ -127,6 +128,7 @@ class RecordCopy:
     def _write(self, bodies: Mapping[str, bytes]) -> None:
         """Write the records that the target lacks or got from here; those that changed since the note come later."""
         noted = {path: body for path, body in bodies.items() if self._is_given(path, body)}
+        self.alike -= noted.keys()
         after = {path: _decoded(path, body) for path, body in noted.items()}
         places = {path: [id_path(id) for id in _ids_of(record, mortal=True)] for path, record in after.items()}
         theirs = {id for record in self._changed.values() for id in _ids_of(record)}
@@ -140,7 +142,10 @@ class RecordCopy:
                 is_theirs = not theirs.isdisjoint(_ids_of(after[path])) or any(self._is_place(*it) for it in known)
                 marks = [_decoded(*it) for it in known if it[0] != path]
                 present, signature = there if there is not None else (None, None)
-                if self._gives_way(path, present, after[path], marks, is_theirs=is_theirs):
+                if _are_as_declared(_decoded(path, present or b""), after[path]):
+                    left.add(path)
+                    self.alike.add(path)
+                elif self._gives_way(path, present, after[path], marks, is_theirs=is_theirs):
                     versions.append(NewVersion(path, _revision_in(body), body, signature))
                 else:
                     left.add(path)
@@ -295,6 +300,13 @@ def _are_one(one: AnyRecord, other: AnyRecord) -> bool:
     if isinstance(one, Entry) and isinstance(other, Entry):
         return not {*one.ids}.isdisjoint(other.ids)
     return type(one) is type(other)
+
+
+def _are_as_declared(one: AnyRecord | None, other: AnyRecord | None) -> bool:
+    """Whether both are memory files with the same content that nobody changed: a program would see a change by hand."""
+    if not (isinstance(one, Record) and isinstance(other, Record)):
+        return False
+    return one.content == other.content and _is_as_declared(one) and _is_as_declared(other)
 
 
 def _is_as_declared(record: Record | Entry) -> bool:

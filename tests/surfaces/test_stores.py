@@ -494,8 +494,11 @@ def test_a_program_that_has_the_target_open_finds_what_a_migration_brings(declar
         before = len(there.entries.search(session, "zebra").matches)
         assert 0 == commands(declare())("migrate", "--to", str(tmp_path / "there")).code
         found = len(there.entries.search(session, "zebra").matches)
+        there.manager.append("notes", "- hello\n")
+        changes = [change.op for change in there.manager.log("notes")]
 
     assert (0, 1) == (before, found)
+    assert ["append", "seed"] == changes  # a file that nobody had changed is not replaced under it
 
 
 def test_nothing_to_migrate_and_the_same_place_are_refused(declare: Declare, tmp_path: Path) -> None:
