@@ -38,7 +38,6 @@ UNAVOIDABLE = {
     "orjson": "MPL-2.0 AND (Apache-2.0 OR MIT): LangGraph's SDK needs it; MPL covers its own files and not ours",
     "psycopg": "LGPL-3.0-only: the driver of the extra postgres; LGPL covers its own files and not ours",
     "psycopg-binary": "LGPL-3.0-only: as psycopg",
-    "psycopg-pool": "LGPL-3.0-only: as psycopg",
 }
 """What is not permissive and stays, with the reason. Everything in it belongs to an extra."""
 

@@ -13,7 +13,7 @@ from memfiles.storage.postgres.store import KEPT_SECONDS, PostgresStore
 from memfiles.storage.watcher import FeedWatcher
 from memfiles.sync.ledger import Ledger
 from mirrors.testing.stores.place import put
-from tests.support.postgres import PostgresServer, postgres_server, stores_of
+from tests.support.postgres import PostgresServer, pooled, postgres_server, stores_of
 
 pytestmark = pytest.mark.slow
 BURN = "DO $$ BEGIN FOR n IN 1..{many} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
@@ -324,7 +324,7 @@ def _go_ahead(server: PostgresServer, other: PostgresServer) -> None:
 
 def _ids(store: PostgresStore, workspace: str) -> tuple[int, int, int]:
     """The first and the last id of the notes on commits in a workspace, and the next one that the server gives."""
-    with store.connections._opened().connection() as connection:
+    with pooled(store) as connection:
         noted = (
             "SELECT min(xact::text::bigint), max(xact::text::bigint),"
             " pg_snapshot_xmax(pg_current_snapshot())::text::bigint FROM memfiles.commits WHERE workspace = %s"

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
@@ -24,15 +25,15 @@ from memfiles.errors import (
     StorageRefused,
 )
 from memfiles.files.manager import MemoryManager
-from memfiles.storage.postgres.connections import failure
+from memfiles.storage.postgres.connections import Connections, failure, located
 from memfiles.storage.postgres.news import News
 from memfiles.storage.postgres.store import PostgresStore
 from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
 from mirrors.testing.stores.place import append, body_of, lines, next_version, put, read, remove
-from tests.durability.interrupted import WORK, WORKFLOW, Interrupted, interrupt, interrupt_everywhere
+from tests.durability.interrupted import WORK, WORKFLOW, Interrupted, interrupt, interrupt_everywhere, time_limit
 from tests.index.test_store_cache import ANN, entries_at
-from tests.support.postgres import ROLE, PostgresServer
+from tests.support.postgres import ROLE, PostgresServer, pooled
 from tests.support.proxy import Cut, CuttingProxy
 from tests.support.records import declared, wait_until
 from tests.support.workflows import opened
@@ -349,7 +350,7 @@ def test_calls_leave_no_state_in_a_connection(server: PostgresServer, open_store
         append(store, ["a.json", "b.json"], str(number))
     assert store.wait(point, seconds=0.5)
     remove(store, ["b.json"])
-    with store.connections._opened().connection() as connection:
+    with pooled(store) as connection:
         left = [
             connection.execute(query).fetchall()
             for query in (
@@ -436,10 +437,32 @@ def test_a_server_that_is_not_there_is_told(own: PostgresServer) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a finaliser
 @pytest.mark.parametrize("event", ["call", "c_return"])
 def test_an_interrupt_at_any_call_leaves_nothing_locked(event: str, server: PostgresServer, tmp_path: Path) -> None:
-    """After each of them another thread can change the same record; those in the pool may cost it a connection."""
-    text = WORKFLOW.replace("memory:\n", f"memory:\n  store: {json.dumps(server.url(server.workspace()))}\n", 1)
-    with opened(tmp_path, text) as memory:
-        assert interrupt_everywhere(memory, WORK["append"], event, but="psycopg") > FEWEST_CALLS
+    """After each of them another thread can change the same record, also if the pool has two connections only."""
+    url = server.url(server.workspace(), pool="2")
+    memory = opened(tmp_path, WORKFLOW.replace("memory:\n", f"memory:\n  store: {json.dumps(url)}\n", 1))
+    assert interrupt_everywhere(memory, WORK["append"], event) > FEWEST_CALLS
+    with time_limit(60):
+        memory.close()
+
+
+def test_connections_are_lent_to_all_that_wait_in_turn(server: PostgresServer, tmp_path: Path) -> None:
+    """Twelve threads share two connections, of which some are lost, and none waits for ever."""
+    connections = Connections(located(server.url(server.workspace(), pool="2")), patience=60)
+
+    def ask(number: int) -> None:
+        for turn in range(20):
+            connection = connections.pool.take(60)
+            connection.execute("BEGIN")
+            assert (1,) == connection.execute("SELECT 1").fetchone()
+            if turn % 5:
+                connections.pool.give(connection)
+            del connection
+
+    with ThreadPoolExecutor(12) as pool, time_limit(60):
+        assert [None] * 12 == list(pool.map(ask, range(12)))
+    assert (2, 2) >= connections.counts()
+    connections.close()
+    assert 0 == connections.counts()[1]
 
 
 @pytest.mark.parametrize("number", range(12))

@@ -42,6 +42,16 @@ _DOWN_WITHIN = 20.0
 _OPTIONS = {"fsync": "off", "max_connections": "60", "shared_buffers": "32MB", "listen_addresses": ""}  # kills alone
 
 
+@contextmanager
+def pooled(store: PostgresStore) -> Iterator[psycopg.Connection]:
+    """A connection of a store's pool."""
+    connection = store.connections.pool.take(60)
+    try:
+        yield connection
+    finally:
+        store.connections.pool.give(connection)
+
+
 class PostgresServer:
     """A server that this process started, or another one that it was pointed to."""
 

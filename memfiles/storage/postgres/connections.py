@@ -9,7 +9,6 @@ whether it may help to try again.
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -18,10 +17,8 @@ from typing import Any, LiteralString, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psycopg
-from psycopg import generators, pq, sql
-from psycopg.abc import PQGen
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg_pool import ConnectionPool, PoolTimeout
 
 from memfiles.errors import (
     InvalidArgument,
@@ -32,6 +29,7 @@ from memfiles.errors import (
     StorageFailed,
     StorageRefused,
 )
+from memfiles.storage.postgres.pool import Pool, TimedConnection
 
 STALE = "MF001"
 """The SQLSTATE of ``change`` if a record is not at the version that a decision saw."""
@@ -43,9 +41,9 @@ _TOO_MUCH = ("54",)  # limits of the program, such as a value of more than 1 GB
 _POOL_MAX = 8
 _CONNECT_SECONDS = 5
 _STATEMENT = "-c statement_timeout=60s"  # the server ends what hangs there
-_ANSWER_SECONDS = 70.0
-_STEP_SECONDS = 1.0  # after which a wait for a connection asks the pool to try again
+_STEP_SECONDS = 1.0  # after which a wait for a connection tells why there is none
 _BACKOFF_SECONDS = (0.02, 1.0)
+_RETRY_SECONDS = 0.2  # until another connection is tried
 RECOGNISED_SECONDS = 43_200.0
 """After so long it cannot be found out any more what became of a statement: half of what notes of commits are kept."""
 
@@ -61,7 +59,6 @@ _ALIVE = {  # a peer that is gone is noticed within half a minute, also while an
 }
 _PLAIN: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_BINARY = 1
 _BOOLEAN = (b"\0", b"\1")
 _WHERE = "libpq finds it in ~/.pgpass, PGPASSFILE, a service file or PGPASSWORD"
 T = TypeVar("T")
@@ -118,51 +115,6 @@ def located(url: str, *, workspace: str = "") -> Location:
         raise InvalidArgument(f"the store's URL: {_said(error)}") from error
 
 
-class TimedConnection(psycopg.Connection[Any]):
-    """A connection that is given up if an answer does not come in time: the server hangs, or what is in between."""
-
-    answers_within: float | None = _ANSWER_SECONDS
-
-    def wait(self, gen: PQGen[Any], *args: Any, **options: Any) -> Any:
-        """As of ``Connection``; ``OperationalError`` after ``answers_within`` seconds."""
-        if self.answers_within is None:
-            return super().wait(gen, *args, **options)
-        try:
-            return super().wait(_until(gen, time.monotonic() + self.answers_within), *args, **options)
-        except TimeoutError as error:
-            self.pgconn.finish()
-            raise psycopg.OperationalError(f"no answer within {self.answers_within:g} s") from error
-
-    def call(self, query: bytes, values: Sequence[bytes | str | None], types: Sequence[int]) -> bytes | None:
-        """The one value that a statement returns; all values are in PostgreSQL's binary form.
-
-        That is a third of what ``execute`` takes of the processor. Nothing is prepared, see above.
-        """
-        given = [self._encoded(value) if isinstance(value, str) else value for value in values]
-        self.pgconn.send_query_params(query, given, types, [_BINARY] * len(given), _BINARY)
-        result = self.wait(generators.execute(self.pgconn))[0]
-        if result.status != pq.ExecStatus.TUPLES_OK:
-            raise psycopg.errors.error_from_result(result, encoding=self.info.encoding)
-        value: bytes | None = result.get_value(0, 0)
-        return value
-
-    def _encoded(self, text: str) -> bytes:
-        return text.encode("ascii" if text.isascii() else self.info.encoding)
-
-
-def _until(gen: PQGen[Any], deadline: float) -> PQGen[Any]:
-    """A generator of psycopg, which gets 0 when nothing came in a tenth of a second, up to a time."""
-    try:
-        wanted = next(gen)
-        while True:
-            ready = yield wanted
-            if not ready and time.monotonic() >= deadline:
-                raise TimeoutError
-            wanted = gen.send(ready)
-    except StopIteration as end:
-        return end.value
-
-
 class Connections:
     """The connections of one process to a store, made when they are needed and given back after each call."""
 
@@ -185,8 +137,7 @@ class Connections:
         given = conninfo_to_dict(location.conninfo).get("options") or ""
         self._options: dict[str, str] = before._options if before is not None else {"options": f"{given} {_STATEMENT}"}
         self._is_closed = False
-        self._opening = threading.Lock()
-        self._pool: ConnectionPool[TimedConnection] | None = None
+        self.pool = Pool(self._connect, limit=location.pool)
 
     def dedicated(self, *, is_patient: bool = False) -> TimedConnection:
         """A connection outside the pool; statements may take any time if it is ``is_patient``."""
@@ -209,22 +160,6 @@ class Connections:
             connection.answers_within = None
         return connection
 
-    def _opened(self) -> ConnectionPool[TimedConnection]:
-        with self._opening:
-            if self._pool is None:
-                self._connect().close()  # learns whether a pooler takes the time-out
-                self._pool = ConnectionPool(
-                    make_conninfo(self.location.conninfo, **self._options),
-                    connection_class=TimedConnection,
-                    kwargs=_PLAIN,
-                    min_size=0,
-                    max_size=self.location.pool,
-                    num_workers=1,
-                    reconnect_timeout=0.1,  # give up at once: the next wait for a connection tries again
-                    open=True,
-                )
-            return self._pool
-
     def are_pooled(self) -> bool:
         """Whether a pooler stands between, so that nobody can listen."""
         with closing(self.dedicated()) as probe:
@@ -233,13 +168,12 @@ class Connections:
 
     def counts(self) -> tuple[int, int]:
         """The most connections at a time, and how many there are."""
-        return self.location.pool, self._pool.get_stats().get("pool_size", 0) if self._pool is not None else 0
+        return self.location.pool, len(self.pool)
 
     def close(self) -> None:
-        """Close the connections; calls in progress end first."""
+        """Close the connections; those of calls in progress are closed at their end."""
         self._is_closed = True
-        if self._pool is not None:
-            self._pool.close(timeout=self._patience)
+        self.pool.close()
 
     def ask(
         self, query: bytes, given: Mapping[str, Any], *, what: str, changes: bool = False
@@ -288,7 +222,7 @@ class Connections:
                 if time.monotonic() + pause > deadline:
                     raise self._given_up(what, error, was_sent=changes) from error
             finally:
-                self._opened().putconn(connection)
+                self.pool.give(connection)
             was_sent = True
             time.sleep(pause)
             pause = min(2 * pause, _BACKOFF_SECONDS[1])
@@ -304,11 +238,11 @@ class Connections:
                 connection.execute(first, given)
                 break
             except psycopg.Error as error:
-                self._opened().putconn(connection)
+                self.pool.give(connection)
                 if not _is_lost(error, connection) or time.monotonic() > deadline:
                     raise failure(error, what) from error
             except BaseException:  # an interrupt
-                self._opened().putconn(connection)
+                self.pool.give(connection)
                 raise
         try:
             yield connection
@@ -316,25 +250,17 @@ class Connections:
         except psycopg.Error as error:
             raise failure(error, what) from error
         finally:
-            self._opened().putconn(connection)  # which rolls back what was not committed
+            self.pool.give(connection)  # which rolls back what was not committed
 
     def _taken(self, deadline: float, what: str, *, was_sent: bool) -> TimedConnection:
         while not self._is_closed:
             try:
-                return (self._pool or self._opened()).getconn(timeout=_STEP_SECONDS)
-            except psycopg.Error as error:  # the pool does not say why
+                return self.pool.take(_STEP_SECONDS)
+            except psycopg.Error as error:
                 if time.monotonic() >= deadline:
-                    raise self._given_up(what, self._reason() or error, was_sent=was_sent) from error
-                time.sleep(0 if isinstance(error, PoolTimeout) else _BACKOFF_SECONDS[1])
+                    raise self._given_up(what, error, was_sent=was_sent) from error
+                time.sleep(_RETRY_SECONDS)
         raise InvalidArgument(f"{what}: the memory was closed")
-
-    def _reason(self) -> psycopg.Error | None:
-        """Why no connection can be made, None if one can: then all of the pool are in use."""
-        try:
-            self._connect().close()
-        except psycopg.Error as error:
-            return error
-        return None
 
     def _given_up(self, what: str, error: psycopg.Error, *, was_sent: bool) -> MemfilesError:
         if was_sent:
