@@ -33,6 +33,7 @@ from memfiles.storage.record_store import NOTHING, ChangeSet, CommitHook, NewVer
 _NOTE, _DIGEST_BYTES = ".state/migrated", 8
 _TOGETHER, _TOGETHER_BYTES = 100, 1 << 20
 _DECLARED = ("seed", "declare")  # changes that come from the declaration
+_LAST = 3  # changes by which the source is found to have a record of the target
 _ROUNDS = 20  # in which the source may change while it is copied
 AnyRecord = Record | EntryRecord
 
@@ -195,8 +196,11 @@ class RecordCopy:
         return any(map(is_tombstone, marks)) or (isinstance(after, Mark) and buries(after, before))
 
     def _is_known(self, before: Record | Entry) -> bool:
-        """Whether the source has the last change of the target's record, wherever its entry is now."""
-        last = [each for each in later_changes(_text_of(before)) if each[0].op not in _DECLARED][:1]
+        """Whether the source has the last changes of the target's record, wherever its entry is now.
+
+        One alone may be another's of the same millisecond, as a redacted text may have been any.
+        """
+        last = [each for each in later_changes(_text_of(before)) if each[0].op not in _DECLARED][:_LAST]
         marks = _records(self._source, map(id_path, _ids_of(before)))
         places = [_path_of(before), *(mark.target for mark in marks if isinstance(mark, Mark) and mark.leads)]
         found = (it for it in _records(self._source, places) if isinstance(it, Record | Entry) and _are_one(it, before))

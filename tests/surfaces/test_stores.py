@@ -501,6 +501,26 @@ def test_a_program_that_has_the_target_open_finds_what_a_migration_brings(declar
     assert ["append", "seed"] == changes  # a file that nobody had changed is not replaced under it
 
 
+def test_a_migration_does_not_take_a_change_for_a_redacted_one_of_the_same_millisecond(tmp_path: Path) -> None:
+    """The redacted text may have been any, and so the target's: one change alone does not tell."""
+    paths = [write_workflow(tmp_path / name, TEXT.format(place="directory: .memory", mirror="")) for name in "ab"]
+    with memfiles.open(paths[0], watch=False) as source:
+        source.manager.append("notes", "- quagmire\n")
+        source.manager.redact("notes", "quagmire")
+        source.manager.append("notes", "- last\n")
+        (redacted,) = [it.at for it in source.manager.log("notes") if it.op == "append" and it.redacted]
+    with memfiles.open(paths[1], watch=False) as target:
+        target.manager.append("notes", "- of the target\n")
+        target.manager.append("notes", "- again\n")
+        at = target.manager.log("notes")[0].at
+    record = tmp_path / "b/.memory/notes-1.json"
+    record.write_text(record.read_text().replace(at, redacted))
+    places = [home_of(path.parent / ".memory") for path in paths]
+    left = migrate(*places, now=lambda: AT).newer
+
+    assert (["notes-1.json"], True) == (left, "- of the target" in record.read_text())
+
+
 def test_nothing_to_migrate_and_the_same_place_are_refused(declare: Declare, tmp_path: Path) -> None:
     """Nothing is made then."""
     path, command = declare(), commands(declare())
