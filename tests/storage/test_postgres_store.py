@@ -27,6 +27,7 @@ from memfiles.errors import (
 from memfiles.files.manager import MemoryManager
 from memfiles.storage.postgres.connections import Connections, failure, located
 from memfiles.storage.postgres.news import News
+from memfiles.storage.postgres.pool import Pool, TimedConnection
 from memfiles.storage.postgres.store import PostgresStore
 from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
@@ -405,6 +406,21 @@ def test_another_isolation_level_is_refused(server: PostgresServer, open_store: 
 
     with pytest.raises(StorageRefused, match="read committed"):
         put(store, {"a.json": "1"})
+
+
+def test_an_error_that_is_kept_takes_no_place_in_the_pool() -> None:
+    """Its traceback knows the call that failed: once the server is back, there are as many connections as before."""
+
+    def connect() -> TimedConnection:
+        raise psycopg.OperationalError("the server is down")
+
+    pool, kept = Pool(connect, limit=2), list[psycopg.Error]()
+    for _ in range(5):
+        with pytest.raises(psycopg.OperationalError, match="the server is down") as told:
+            pool.take(0.1)
+        kept.append(told.value)
+
+    assert (5, 0) == (len(kept), len(pool))
 
 
 def test_a_forked_child_has_connections_of_its_own(

@@ -107,7 +107,11 @@ class Pool:
                 with suppress(IndexError):
                     return self._idle.pop()
                 if (place := self._free_place()) is not None:
-                    connection = self._connect()
+                    try:
+                        connection = self._connect()
+                    except BaseException:
+                        del place  # else it is taken as long as anybody keeps the error
+                        raise
                     connection.place, connection.made_at = place, time.monotonic()
                     return connection
                 if (left := deadline - time.monotonic()) <= 0:
