@@ -25,7 +25,7 @@ from memfiles.records.keys import id_path, uid_of
 from memfiles.records.lineage import are_among, later_changes
 from memfiles.records.marks import EntryRecord, Mark, buries, is_tombstone, vacated
 from memfiles.records.record import Record, read_record
-from memfiles.storage.atomic import storage_failure
+from memfiles.storage.atomic import Signature, is_settled, storage_failure
 from memfiles.storage.events import Progress
 from memfiles.storage.home import ReadableStore, StateNotes
 from memfiles.storage.record_store import NOTHING, ChangeSet, CommitHook, NewVersion, Records, RecordStore
@@ -34,6 +34,7 @@ _NOTE, _DIGEST_BYTES = ".state/migrated", 8
 _TOGETHER, _TOGETHER_BYTES = 100, 1 << 20
 _DECLARED = ("seed", "declare")  # changes that come from the declaration
 _LAST = 3  # changes by which the source is found to have a record of the target
+_LONG_NS = 60 * 10**9  # longer than a look takes: what changed meanwhile has another signature
 _ROUNDS = 20  # in which the source may change while it is copied
 AnyRecord = Record | EntryRecord
 
@@ -54,6 +55,7 @@ class RecordCopy:
         body = noted.body if noted is not None else b""
         self._given = {body[at : at + _DIGEST_BYTES] for at in range(0, len(body), _DIGEST_BYTES)}
         self._changed: dict[str, EntryRecord] = {}  # the target's entries and marks that were changed there, by path
+        self._seen: dict[str, Signature] = {}  # of the target's records, as they were at the last look
         self._until: str | None = None
 
     def copy(self, progress: Progress | None = None) -> bool:
@@ -88,8 +90,11 @@ class RecordCopy:
 
     def _look_for_changes(self) -> None:
         """Find what was changed in the target since the last look."""
-        told = self._target.changes(self._until)
-        paths = sorted(path for path in told.records if uid_of(path) is None)
+        told, seen = self._target.changes(self._until), self._seen  # all records of a folder in which one was changed
+        known = {path: it for path, it in told.records.items() if it is not None and is_settled(it, for_ns=_LONG_NS)}
+        self._seen = {**seen, **known}
+        found = ((path, it) for path, it in told.records.items() if uid_of(path) is None)
+        paths = sorted(path for path, it in found if it is None or it != seen.get(path))
         for path in paths:
             self._changed.pop(path, None)
         for path, body in _bodies(self._target, paths):
