@@ -71,6 +71,10 @@ class ThreadLocks:
         """``timeout`` is in seconds; ``monotonic`` must not jump with the clock."""
         self._timeout = timeout
         self._monotonic = monotonic
+        self._renew()
+
+    def _renew(self) -> None:
+        """Start with locks that no thread holds."""
         self._threads = [threading.RLock() for _ in range(STRIPES)]
         self._owners: dict[int, threading.Thread] = {}
 
@@ -167,9 +171,14 @@ class RecordLocks(ThreadLocks):
         weakref.finalize(self, _close_all, self._files)
 
     def leave_to_parent(self) -> None:
-        """In a forked child: close the parent's files. A lock taken with one would be shared with the parent."""
+        """In a forked child: close the parent's files. A lock taken with one would be shared with the parent.
+
+        What a thread of the parent held among its threads, nobody would release here.
+        """
         self._keep_open = 0
         _close_all(self._files)
+        self._inodes.clear()
+        self._renew()
 
     def close(self) -> None:
         """Close the lock files that are not held, and keep none open from now on."""

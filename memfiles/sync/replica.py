@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from memfiles.records.redactions import Piece
 from memfiles.storage import entry_folders, quarantine
 from memfiles.storage.atomic import Signature, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
-from memfiles.storage.home import MemoryHome, Turns
+from memfiles.storage.home import MemoryHome
 from memfiles.storage.quarantine import MergeSide
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.repository import RecordRepository
@@ -99,7 +99,8 @@ class Replica:
         directory = with_files(store)
         self.listing = RecordListing(files, directory) if directory is not None else FeedListing(files, store)
         self._release_forgotten = store.scrub
-        self._turns = self._new_turns()
+        # of records, and of those known by an id: these are taken within the turn of an entry
+        self._turns = [self.home.mirrored.turns(folder) for folder in (TURNS, TURNS_OF_IDS)]
         renew_in_child(self, Replica._leave_to_parent)
 
     def with_entries(
@@ -121,12 +122,6 @@ class Replica:
     def _leave_to_parent(self) -> None:
         for turns in self._turns:
             turns.leave_to_parent()
-        with suppress(OSError):  # the memory is closed, and its directory gone
-            self._turns = self._new_turns()
-
-    def _new_turns(self) -> list[Turns]:
-        """The turns of records, and of those known by an id: these are taken within the turn of an entry."""
-        return [self.home.mirrored.turns(folder) for folder in (TURNS, TURNS_OF_IDS)]
 
     def read(self, path: str) -> LocalCopy | None:
         """The record at ``path``, after a hand edit was made a revision; None while it cannot be read."""

@@ -265,6 +265,36 @@ def test_a_lock_file_that_is_kept_open_is_not_shared_with_a_fork(tmp_path: Path,
     assert 1 == open_lock_files(tmp_path)
 
 
+def test_a_fork_has_no_locks_of_the_threads_of_its_parent(directory: int) -> None:
+    """Nobody would release them there; once the parent did, the child can take them."""
+    shared, held, may_go = locks(directory), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with shared.hold([PATH]):
+            held.set()
+            may_go.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        shared.leave_to_parent()
+        os.read(reading, 1)
+        with suppress(LockTimeout), shared.hold([PATH]):
+            os._exit(0)
+        os._exit(1)
+    may_go.set()
+    holder.join()
+    os.write(writing, b".")
+    _, status = os.waitpid(child, 0)
+    for end in (reading, writing):
+        os.close(end)
+
+    assert 0 == os.waitstatus_to_exitcode(status)
+
+
 def test_a_lock_file_that_a_fork_may_have_copied_unseen_is_not_kept_open(
     tmp_path: Path, directory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,8 +98,7 @@ class LeaseTurns:
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
-        self._entering = threading.Lock()
-        self._in_hand: set[str] = set()
+        self.leave_to_parent()
 
     @contextmanager
     def hold(self, paths: Sequence[str]) -> Iterator[None]:
@@ -116,4 +115,6 @@ class LeaseTurns:
                 self._in_hand.difference_update(paths)
 
     def leave_to_parent(self) -> None:
-        """See ``Turns``: new ones are made."""
+        """See ``Turns``: no thread of this process has one yet."""
+        self._entering = threading.Lock()
+        self._in_hand: set[str] = set()
