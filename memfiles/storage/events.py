@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import takewhile
 from operator import attrgetter
 from os import PathLike
+from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
@@ -27,7 +28,7 @@ from memfiles.records import late_logger as _log
 from memfiles.records import to_json
 from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
-from memfiles.storage.fork_safety import Flag, renew_in_child
+from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.home import AUDIT, AuditPages, MemoryHome, home_of
 
 _FIELDS = (
@@ -269,7 +270,7 @@ class _Lines:
         self._waiting: list[tuple[str, bytes]] = []
         self._waiting_bytes = 0
         self._timer: threading.Thread | None = None
-        self._is_written = Flag()
+        self._written = SimpleQueue[None]()  # an interrupt in an Event could leave that locked
         self._is_noted = False
         self._let_go()
 
@@ -286,8 +287,9 @@ class _Lines:
     def flush(self) -> None:
         """Write the lines that wait, in their order; those that cannot be written are lost, which is reported."""
         with self._lock:
+            if self._timer is not None:
+                self._written.put(None)
             self._timer, self._waiting_bytes = None, 0
-            self._is_written.set()
             while self._waiting:
                 name, lines = self._waiting[0][0], [*takewhile(lambda it: it[0] == self._waiting[0][0], self._waiting)]
                 del self._waiting[: len(lines)]
@@ -331,15 +333,17 @@ class _Lines:
     def _start_timer(self) -> None:
         if not self._is_noted:
             self._note_end()
-        self._is_written = Flag()
-        self._timer = threading.Thread(target=self._wait, args=[self._is_written], name="memfiles-audit", daemon=True)
+        self._written = SimpleQueue()
+        self._timer = threading.Thread(target=self._wait, args=[self._written], name="memfiles-audit", daemon=True)
         try:
             self._timer.start()
         except RuntimeError:  # no thread can be started, or Python is ending
             self.flush()
 
-    def _wait(self, is_written: Flag) -> None:
-        if not is_written.wait(_LONGEST_WAIT_SECONDS):
+    def _wait(self, written: SimpleQueue[None]) -> None:
+        try:
+            written.get(timeout=_LONGEST_WAIT_SECONDS)
+        except Empty:
             self.flush()
 
 

@@ -1,4 +1,4 @@
-"""The threads of the sync: jobs, the few workers that do them, and the throttle while somebody writes.
+"""The threads of the sync: jobs, and the few workers that do them.
 
 What writers and those who wait call may be interrupted by Ctrl-C. In a ``Condition``, an ``Event`` or a ``Future`` that
 could leave a lock held for ever, so the threads of the sync wake each other through queues written in C.
@@ -9,20 +9,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar, cast
 
-WRITING_SECONDS = 0.25  # after a write, its thread is assumed to go on writing for this time
-_REST = 10.0  # times the processor time of a transfer
-_LONGEST_REST_SECONDS = 0.5
 _log = logging.getLogger("memfiles.sync")
 T = TypeVar("T")
 
 
 class Job(Generic[T]):
-    """A job of a worker, and what became of it, for the one thread that waits."""
+    """A job of a worker, and what became of it."""
 
     def __init__(self, run: Callable[[], T]) -> None:
         self._run = run
@@ -45,7 +42,7 @@ class Job(Generic[T]):
         """Its result or error; ``TimeoutError`` if it has not ended after so many seconds."""
         if self._outcome is None:
             with suppress(Empty):
-                self._ended.get(timeout=timeout)
+                self._ended.put(self._ended.get(timeout=timeout))  # back, for another that waits
         if self._outcome is None:
             raise TimeoutError
         result, error = self._outcome
@@ -98,54 +95,3 @@ class Workers:
                     self._unfinished -= 1
                 if not self._unfinished and self._ended.empty():
                     self._ended.put(None)
-
-
-class Throttle:
-    """Slows transfers down while somebody writes in this process.
-
-    All threads share one interpreter, of which a transfer takes 2 to 4 ms: sixteen at once made an append take 27 ms
-    instead of half a one. While somebody writes, transfers therefore run one at a time, and each is followed by a rest
-    ten times as long.
-    """
-
-    def __init__(
-        self,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        cpu_time: Callable[[], float] = time.thread_time,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """``cpu_time`` is the processor time of the calling thread; all are in seconds."""
-        self._monotonic = monotonic
-        self._cpu_time = cpu_time
-        self._sleep = sleep
-        self._written_at = float("-inf")
-        self._waiting = 0
-        self._one_at_a_time = threading.Lock()
-
-    def notice_write(self) -> None:
-        """Somebody writes."""
-        self._written_at = self._monotonic()
-
-    @contextmanager
-    def waived(self) -> Iterator[None]:
-        """Somebody waits for the transfers: meanwhile they are not slowed down."""
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-
-    def transfer(self, carry_out: Callable[[], None]) -> None:
-        """Carry out a transfer; while somebody writes, alone and with a rest after it."""
-        if not self._is_due():
-            carry_out()
-            return
-        with self._one_at_a_time:
-            begun = self._cpu_time()
-            carry_out()
-            if self._is_due():
-                self._sleep(min(_LONGEST_REST_SECONDS, _REST * (self._cpu_time() - begun)))
-
-    def _is_due(self) -> bool:
-        return not self._waiting and self._monotonic() - self._written_at < WRITING_SECONDS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -318,34 +317,6 @@ def test_while_we_write_without_pause_others_are_noticed_all_the_same(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # as a server does that forks its workers
-def test_a_child_can_close_although_an_event_was_under_way(manager: MemoryManager) -> None:
-    """Locks that the watching threads held at the fork do not hang the child."""
-    watcher = Watcher(manager.watched)
-    held, forked = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with watcher._ended._cond:  # type: ignore[attr-defined]
-            held.set()
-            assert forked.wait(60)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert held.wait(60)
-    child = os.fork()
-    if not child:
-        signal.alarm(20)
-        watcher.close()
-        os._exit(0)
-    forked.set()
-    thread.join()
-    _, status = os.waitpid(child, 0)
-    watcher.close()
-
-    assert 0 == status
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # as above
 def test_a_child_does_not_hold_the_events_of_its_parent(tmp_path: Path) -> None:
     """They would pile up in the system for as long as it runs, with nobody to read them."""
     events = FolderEvents(str(tmp_path))

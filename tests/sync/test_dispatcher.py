@@ -14,12 +14,14 @@ from memfiles.sync.dispatcher import (
     LONGEST_PAUSE_SECONDS,
     LONGEST_WAIT_SECONDS,
     QUIET_SECONDS,
+    WRITING_SECONDS,
     Dispatcher,
     Schedule,
     Task,
+    Throttle,
     Timer,
 )
-from memfiles.sync.workers import WRITING_SECONDS, Throttle, Workers
+from memfiles.sync.workers import Workers
 from tests.durability.interrupted import in_another_thread, interrupt_at, time_limit
 from tests.support.records import wait_until
 
