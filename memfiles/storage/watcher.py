@@ -108,12 +108,12 @@ class Watcher:
         self._sweep_took = self._resumed = 0.0  # without its pauses
         self._complaints: dict[str, str] = {}
         self._events = FolderEvents(os.path.realpath(watched.folder()), is_deep=watched.is_deep, pause=self._pause)
-        if not watched.is_deep:  # of 10,000 folders it takes 0.2 s, which the thread has
-            self._events.start()
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
         renew_in_child(self, Watcher._leave_to_parent)
         if cleanup is not None:
-            cleanup.callback(self.close)  # first: an interrupt may come while the thread starts
+            cleanup.callback(self.close)  # first: an interrupt may come while the events and the thread start
+        if not watched.is_deep:  # of 10,000 folders it takes 0.2 s, which the thread has
+            self._events.start()
         self._thread.start()
 
     def close(self) -> None:

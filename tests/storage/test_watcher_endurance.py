@@ -269,8 +269,12 @@ def test_our_own_changes_hardly_wake_the_watching(manager: MemoryManager, told: 
 
 
 def _times_woken() -> int:
-    """How often the watching threads of this process went to sleep so far; those of other tests' parts may be busy."""
-    watching = [thread.native_id for thread in threading.enumerate() if thread.name.startswith("memfiles-watch")]
+    """How often the watching threads of this process went to sleep so far; those of other tests' parts may be busy.
+
+    Python lists a thread whose start was interrupted by another test as well, which has no id.
+    """
+    threads = (thread for thread in threading.enumerate() if thread.name.startswith("memfiles-watch"))
+    watching = [thread.native_id for thread in threads if thread.native_id is not None]
     statuses = [Path(f"/proc/self/task/{number}/status").read_text().splitlines() for number in watching]
     lines = [line for status in statuses for line in status]
     return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
@@ -315,10 +319,16 @@ def test_while_we_write_without_pause_others_are_noticed_all_the_same(
     assert written == sum(event.origin == "local" for event in told)
 
 
+def _event_queues() -> int:
+    """How many queues of inotify this process has."""
+    return sum("inotify" in os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # as a server does that forks its workers
 def test_a_child_does_not_hold_the_events_of_its_parent(tmp_path: Path) -> None:
     """They would pile up in the system for as long as it runs, with nobody to read them."""
+    before = _event_queues()  # that other tests left, as an interrupted one may
     events = FolderEvents(str(tmp_path))
     events.start()
     thread = threading.Thread(target=events.wait, args=(60,))
@@ -327,7 +337,7 @@ def test_a_child_does_not_hold_the_events_of_its_parent(tmp_path: Path) -> None:
     child = os.fork()
     if not child:
         events.close()
-        os._exit(sum("inotify" in os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()))
+        os._exit(_event_queues() - before)
     _, status = os.waitpid(child, 0)
     events.interrupt()
     thread.join()
