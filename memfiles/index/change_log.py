@@ -79,8 +79,10 @@ class ChangeLog:
         raise IndexUnusable(f"{PATH} is replaced again and again")
 
     def close(self) -> None:
-        """Close the log and release its lock."""
-        os.close(self._descriptor)
+        """Close the log and release its lock. May be called again, also after an interrupt."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def size(self) -> int | None:
         """Its size in bytes; None if another log has taken its place."""
