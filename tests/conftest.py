@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +19,9 @@ from hypothesis import HealthCheck, settings
 import memfiles
 from tests.support.stores import STORE, place_of
 from tests.support.workflows import opened
+
+if TYPE_CHECKING:
+    from tests.support.postgres import PostgresServer
 
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
@@ -148,3 +151,21 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     asyncio.set_event_loop(None)
     for loop in made:
         loop.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for the tests of a module."""
+    from tests.support.postgres import postgres_server  # late: it needs psycopg, and this module
+
+    with postgres_server() as started:
+        yield started
+
+
+@pytest.fixture(params=["directory", pytest.param("postgresql", marks=pytest.mark.slow)])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A directory, or the URL of a workspace, empty."""
+    if request.param == "directory":
+        return str(tmp_path / "memory")
+    server: PostgresServer = request.getfixturevalue("server")
+    return server.url(server.workspace())

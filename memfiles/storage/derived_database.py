@@ -34,7 +34,7 @@ _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 _COPY_SECONDS = 0.2
 _MAPPED_BYTES = 4096
-_ROOM_BYTES = 1 << 20
+_ROOM_BYTES = 1 << 20  # free on the disk, below which the write-ahead log goes
 _IDENTITY = ".state/identity"
 _GET_VERSION = 0x80087601  # FS_IOC_GETVERSION, of ext4, XFS and btrfs
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -241,8 +241,10 @@ class DerivedDatabase:
 
         Records need that room: a log that fills the disk could never be written back, and would refuse every change.
         """
-        volume = os.statvfs(self._directory)
-        if self.file.journal_mode != "WAL" or volume.f_bavail * volume.f_frsize >= _ROOM_BYTES:
+        if self.file.journal_mode != "WAL":
+            return
+        volume = os.statvfs(self._directory) if self._descriptor is None else os.fstatvfs(self._descriptor)
+        if volume.f_bavail * volume.f_frsize >= _ROOM_BYTES:
             return
         try:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -15,8 +15,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import takewhile
-from operator import attrgetter
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from os import PathLike
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar
@@ -291,7 +291,8 @@ class _Lines:
                 self._written.put(None)
             self._timer, self._waiting_bytes = None, 0
             while self._waiting:
-                name, lines = self._waiting[0][0], [*takewhile(lambda it: it[0] == self._waiting[0][0], self._waiting)]
+                name, of_month = next(groupby(self._waiting, key=itemgetter(0)))
+                lines = [*of_month]
                 del self._waiting[: len(lines)]
                 try:
                     self.pages.append(name, b"".join([line for _, line in lines]))

@@ -86,7 +86,7 @@ def migrate(
             copying = RecordCopy(records, store, target.notes, hook=hook, at=now())
             report.is_complete = copying.copy(progress)
             report.records, report.copied = copying.records, copying.copied
-            report.newer, report.unreadable = sorted(copying.left - copying.alike), copying.unreadable
+            report.newer, report.unreadable = sorted(copying.left), copying.unreadable
             report.kept = _kept_copied(source, target, store, report)
             report.audit_lines = _audit_copied(source, target)
             _kept_cleaned(target.kept, store)

@@ -40,7 +40,11 @@ AnyRecord = Record | EntryRecord
 
 
 class RecordCopy:
-    """Copies records. ``left`` are the paths of those that the target has as it wants them, ``unreadable`` says why."""
+    """Copies records.
+
+    ``left`` are the paths of records that stay as the target changed them, ``alike`` those of memory files that nobody
+    changed: both have the declared content. ``unreadable`` says by path why a record was not taken.
+    """
 
     def __init__(
         self, source: ReadableStore, target: RecordStore, notes: StateNotes, *, hook: CommitHook | None, at: str
@@ -49,7 +53,7 @@ class RecordCopy:
         self._source, self._target, self._notes, self._hook, self._at = source, target, notes, hook, at
         self.records = self.copied = 0
         self.left: set[str] = set()
-        self.alike: set[str] = set()  # those of ``left`` that nobody changed: both have the declared content
+        self.alike: set[str] = set()
         self.unreadable: dict[str, str] = {}
         noted = notes.get(_NOTE)
         body = noted.body if noted is not None else b""
@@ -72,7 +76,8 @@ class RecordCopy:
                     progress(done, len(paths))
             seen, told = told.records, self._source.changes(told.until)  # all of a folder in which one was changed
             changed = sorted(path for path, it in told.records.items() if it is not None and it != seen.get(path))
-            bodies = ((path, body) for path, body in _bodies(self._source, changed) if path not in self.left)
+            stays = self.left | self.alike
+            bodies = ((path, body) for path, body in _bodies(self._source, changed) if path not in stays)
             paths = [path for path, body in bodies if body != _body_at(self._target, path)]
             if not paths:
                 self._erase_forgotten()
@@ -134,13 +139,12 @@ class RecordCopy:
     def _write(self, bodies: Mapping[str, bytes]) -> None:
         """Write the records that the target lacks or got from here; those that changed since the note come later."""
         noted = {path: body for path, body in bodies.items() if self._is_given(path, body)}
-        self.alike -= noted.keys()
         after = {path: _decoded(path, body) for path, body in noted.items()}
         places = {path: [id_path(id) for id in _ids_of(record, mortal=True)] for path, record in after.items()}
         theirs = {id for record in self._changed.values() for id in _ids_of(record)}
 
-        def decide(records: Records) -> tuple[tuple[int, set[str]], ChangeSet]:
-            versions, left = [], set[str]()
+        def decide(records: Records) -> tuple[tuple[int, set[str], set[str]], ChangeSet]:
+            versions, left, alike = [], set[str](), set[str]()
             for path, body in noted.items():
                 if (there := records.find(path)) is not None and there[0] == body:
                     continue
@@ -149,19 +153,18 @@ class RecordCopy:
                 marks = [_decoded(*it) for it in known if it[0] != path]
                 present, signature = there if there is not None else (None, None)
                 if _are_as_declared(_decoded(path, present or b""), after[path]):
-                    left.add(path)
-                    self.alike.add(path)
+                    alike.add(path)
                 elif self._gives_way(path, present, after[path], marks, is_theirs=is_theirs):
                     versions.append(NewVersion(path, _revision_in(body), body, signature))
                 else:
                     left.add(path)
-            return (len(versions), left), ChangeSet(versions, erases=True) if versions else NOTHING
+            return (len(versions), left, alike), ChangeSet(versions, erases=True) if versions else NOTHING
 
-        (copied, left), _ = self._target.change(
-            {*noted, *chain.from_iterable(places.values())}, decide, hook=self._hook
-        )
+        wanted = {*noted, *chain.from_iterable(places.values())}
+        (copied, left, alike), _ = self._target.change(wanted, decide, hook=self._hook)
         self.copied += copied
         self.left = self.left - noted.keys() | left
+        self.alike = self.alike - noted.keys() | alike
 
     def _gives_way(
         self,
@@ -241,7 +244,7 @@ class RecordCopy:
             for path, body in here.items():
                 if there.get(path) == body:
                     both.add(_digest(path, body))
-                elif path not in self.left:
+                elif path not in self.left | self.alike:
                     return False
         self._note(both)
         return True

@@ -22,7 +22,7 @@ from memfiles.storage.postgres import store_at
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.store import Store
 from tests.support import ROOT
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres import PostgresServer
 from tests.support.saved import Visitor
 
 pytestmark = pytest.mark.slow
@@ -85,21 +85,6 @@ agents: {{desk: {{memory: [{{id: notes, mode: rw}}, {{id: own, mode: rw}}]}}}}
 
 def open_store(where: str) -> RecordStore:
     return store_at(where) if where.startswith("postgresql") else Store(Path(where), now=utc_now)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as started:
-        yield started
-
-
-@pytest.fixture(params=["directory", pytest.param("postgresql", marks=pytest.mark.slow)])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A directory, or the URL of a workspace, empty."""
-    if request.param == "directory":
-        return str(tmp_path / "memory")
-    server: PostgresServer = request.getfixturevalue("server")
-    return server.url(server.workspace())
 
 
 @pytest.fixture

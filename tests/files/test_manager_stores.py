@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from memfiles.records.record import Actor
 from memfiles.storage.events import RecordChanged
 from memfiles.storage.record_store import ChangeSet, NewVersion
 from tests.support import ROOT
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres import PostgresServer
 from tests.support.records import TickingClock, declared
 
 FILES = [declared("notes", content="# Notes\n", cap=200), declared("plan"), declared("rules", content="- Be kind.\n")]
@@ -34,21 +33,6 @@ with MemoryManager(sys.argv[1]) as manager:
     for number in range(int(sys.argv[3])):
         manager.append("shared", f"{sys.argv[2]} {number}\\n")
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as started:
-        yield started
-
-
-@pytest.fixture(params=["directory", pytest.param("postgresql", marks=pytest.mark.slow)])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A directory, or the URL of a workspace, empty."""
-    if request.param == "directory":
-        return str(tmp_path / "memory")
-    server: PostgresServer = request.getfixturevalue("server")
-    return server.url(server.workspace())
 
 
 @pytest.fixture

@@ -22,19 +22,13 @@ from memfiles.records.marks import erased
 from memfiles.records.record import NOBODY, Stamp
 from memfiles.storage.record_store import Records, RecordStore, RemoteStore
 from tests.index.test_store_cache import ANN, entries_at, found
-from tests.support.postgres import SCHEMA, PostgresServer, postgres_server
+from tests.support.postgres import SCHEMA, PostgresServer
 from tests.support.records import wait_until
 from tests.support.saved import Visitor
 
 pytestmark = pytest.mark.slow
 AT = "2026-05-04T09:00:00.000Z"
 WORDS = ["quagmire", "xylophone"]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as started:
-        yield started
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from memfiles.storage.home import home_of
 from tests.conftest import unavailable
 from tests.support import ROOT
 from tests.support.another_process import another_process
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres import PostgresServer
 from tests.support.saved import Visitor
 
 pytestmark = pytest.mark.slow
@@ -45,12 +45,6 @@ Maintenance._scrub = lambda *_: os._exit(9)  # the rows are current, and words o
 with entries_at(sys.argv[1], Path(sys.argv[2])) as entries:
     found(entries, "zebra")
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as started:
-        yield started
 
 
 @pytest.fixture

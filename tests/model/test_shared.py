@@ -17,7 +17,7 @@ import pytest
 import memfiles
 from tests.model.shared import FILES, KEYS, PROCESSES, WORKFLOW, Done, Ending, explained, script, violations
 from tests.support import ROOT
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.postgres import PostgresServer
 from tests.support.proxy import Cut, CuttingProxy
 from tests.support.records import declared
 
@@ -38,12 +38,6 @@ with MemoryManager(sys.argv[1]) as manager:
         manager.append("shared", f"{sys.argv[2]} {number}\\n")
 """
 Running = Callable[..., list[list[Done]]]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,7 @@ import pytest
 
 from memfiles.storage.postgres.store import PostgresStore
 from tests.conftest import unavailable
-from tests.support.postgres import PostgresServer, postgres_server, stores_of
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as started:
-        yield started
+from tests.support.postgres import PostgresServer, stores_of
 
 
 @pytest.fixture

@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from itertools import count
-from pathlib import Path
+from contextlib import ExitStack
 
 import psycopg
 import pytest
 
 from memfiles.errors import (
     LockTimeout,
-    MemfilesError,
     OutcomeUnknown,
-    SizeExceeded,
     StorageFailed,
     StorageRefused,
 )
 from memfiles.files.manager import MemoryManager
-from memfiles.storage.postgres.connections import Connections, failure, located
-from memfiles.storage.postgres.news import News
-from memfiles.storage.postgres.pool import Pool, TimedConnection
 from memfiles.storage.postgres.store import PostgresStore
 from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
 from mirrors.testing.stores.place import append, body_of, lines, next_version, put, read, remove
-from tests.durability.interrupted import WORK, WORKFLOW, Interrupted, interrupt, interrupt_everywhere, time_limit
 from tests.index.test_store_cache import ANN, entries_at
-from tests.support.postgres import ROLE, PostgresServer, pooled
+from tests.support.postgres import ROLE, PostgresServer
 from tests.support.proxy import Cut, CuttingProxy
 from tests.support.records import declared, wait_until
-from tests.support.workflows import opened
 
 pytestmark = pytest.mark.slow
 KILLS = 50 if os.environ.get("MEMFILES_EVERY_CALL") else 2
-FEWEST_CALLS = 50
 
 
 @pytest.fixture
@@ -343,28 +329,6 @@ def test_decisions_on_several_records_wait_for_each_other(
     assert (["1", "0"], ("1", "0")) == (calls, (read(store, "a.json"), read(store, "b.json")))
 
 
-def test_calls_leave_no_state_in_a_connection(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
-    """No prepared statement, setting, lock or channel: a pooler may give each transaction another connection."""
-    store = open_store(server.workspace(), pool="1")
-    point = store.changes().until
-    for number in range(10):
-        append(store, ["a.json", "b.json"], str(number))
-    assert store.wait(point, seconds=0.5)
-    remove(store, ["b.json"])
-    with pooled(store) as connection:
-        left = [
-            connection.execute(query).fetchall()
-            for query in (
-                "SELECT name FROM pg_prepared_statements",
-                "SELECT name FROM pg_settings WHERE source = 'session'",
-                "SELECT locktype FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'",
-                "SELECT * FROM pg_listening_channels()",
-            )
-        ]
-
-    assert [[], [], [], []] == left
-
-
 def test_durability_os_does_not_wait_for_the_disk(own: PostgresServer) -> None:
     """While no commit is confirmed, a change with ``durability: os`` returns."""
     with own.admin() as admin, ExitStack() as stack:
@@ -408,150 +372,12 @@ def test_another_isolation_level_is_refused(server: PostgresServer, open_store: 
         put(store, {"a.json": "1"})
 
 
-def test_an_error_that_is_kept_takes_no_place_in_the_pool() -> None:
-    """Its traceback knows the call that failed: once the server is back, there are as many connections as before."""
-
-    def connect() -> TimedConnection:
-        raise psycopg.OperationalError("the server is down")
-
-    pool, kept = Pool(connect, limit=2), list[psycopg.Error]()
-    for _ in range(5):
-        with pytest.raises(psycopg.OperationalError, match="the server is down") as told:
-            pool.take(0.1)
-        kept.append(told.value)
-
-    assert (5, 0) == (len(kept), len(pool))
-
-
-def test_a_forked_child_has_connections_of_its_own(
-    server: PostgresServer, open_store: Callable[..., PostgresStore]
-) -> None:
-    """Both go on, on connections of their own."""
-    store = open_store(server.workspace())
-    append(store, ["a.json"], "before")
-    child = os.fork()
-    if child == 0:
-        try:
-            append(store, ["a.json"], "child")
-        finally:
-            os._exit(0 if "child" in lines(store, "a.json") else 1)
-    append(store, ["a.json"], "parent")
-    _, status = os.waitpid(child, 0)
-
-    assert 0 == os.waitstatus_to_exitcode(status)
-    assert ["before", "child", "parent"] == sorted(lines(store, "a.json"))
-
-
 def test_a_server_that_is_not_there_is_told(own: PostgresServer) -> None:
     """The message names the address, and the same call may succeed later."""
     with pytest.raises(StorageFailed, match="the store cannot be reached") as error:
         PostgresStore("postgresql://127.0.0.1:1/postgres?workspace=w")
 
     assert error.value.transient
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a finaliser
-@pytest.mark.parametrize("event", ["call", "c_return"])
-def test_an_interrupt_at_any_call_leaves_nothing_locked(event: str, server: PostgresServer, tmp_path: Path) -> None:
-    """After each of them another thread can change the same record, also if the pool has two connections only."""
-    url = server.url(server.workspace(), pool="2")
-    memory = opened(tmp_path, WORKFLOW.replace("memory:\n", f"memory:\n  store: {json.dumps(url)}\n", 1))
-    assert interrupt_everywhere(memory, WORK["append"], event) > FEWEST_CALLS
-    with time_limit(60):
-        memory.close()
-
-
-def test_connections_are_lent_to_all_that_wait_in_turn(server: PostgresServer, tmp_path: Path) -> None:
-    """Twelve threads share two connections, of which some are lost, and none waits for ever."""
-    connections = Connections(located(server.url(server.workspace(), pool="2")), patience=60)
-
-    def ask(number: int) -> None:
-        for turn in range(20):
-            connection = connections.pool.take(60)
-            connection.execute("BEGIN")
-            assert (1,) == connection.execute("SELECT 1").fetchone()
-            if turn % 5:
-                connections.pool.give(connection)
-            del connection
-
-    with ThreadPoolExecutor(12) as pool, time_limit(60):
-        assert [None] * 12 == list(pool.map(ask, range(12)))
-    assert (2, 2) >= connections.counts()
-    connections.close()
-    assert 0 == connections.counts()[1]
-
-
-@pytest.mark.parametrize("number", range(12))
-def test_an_interrupt_while_news_are_told_holds_nobody_up(
-    number: int, server: PostgresServer, open_store: Callable[..., PostgresStore]
-) -> None:
-    """Wherever it comes, another thread can tell them as well."""
-    news, seen = News(open_store(server.workspace()).connections), count()
-
-    def interrupt_there(*_: object) -> None:
-        if next(seen) == number:
-            raise Interrupted
-
-    with suppress(Interrupted):
-        try:
-            sys.setprofile(interrupt_there)
-            news.tell()
-        finally:
-            sys.setprofile(None)
-    other = threading.Thread(target=news.tell, daemon=True)
-    other.start()
-    other.join(30)
-
-    assert not other.is_alive()
-    news.close()
-
-
-def test_an_interrupted_transaction_costs_no_connection(
-    server: PostgresServer, open_store: Callable[..., PostgresStore]
-) -> None:
-    """As often as there are connections, somebody stops waiting for the server; then there is one left."""
-    store = open_store(server.workspace(), patience=2.0)
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        for _ in range(store.location.pool):
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            with (
-                pytest.raises(Interrupted),
-                store.connections.transaction(b"SELECT pg_sleep(30)", {}, what="nothing was done"),
-            ):
-                pass
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    append(store, ["a.json"], "1")
-
-    assert ["1"] == lines(store, "a.json")
-
-
-def test_every_error_of_psycopg_has_one_of_ours() -> None:
-    """By its SQLSTATE: transient where the same call may succeed later; without details, which may quote values."""
-    errors = [it for it in vars(psycopg.errors).values() if isinstance(it, type) and issubclass(it, psycopg.Error)]
-    made = [error("no") for error in errors if isinstance(error.sqlstate, str)]
-    found = {error.sqlstate or "": failure(error, "here") for error in made}
-    kinds = {
-        "08006": StorageFailed,
-        "25006": StorageFailed,
-        "28P01": StorageRefused,
-        "40001": LockTimeout,
-        "42501": StorageRefused,
-        "42P01": StorageRefused,
-        "53100": StorageFailed,
-        "53300": StorageFailed,
-        "54000": SizeExceeded,
-        "55P03": LockTimeout,
-        "57014": StorageFailed,
-        "57P01": StorageFailed,
-        "58030": StorageFailed,
-    }
-
-    assert len(found) > 200
-    assert all(isinstance(error, MemfilesError) for error in found.values())
-    assert kinds == {state: type(found[state]) for state in kinds}
-    assert (True, False) == (found["53300"].transient, found["42501"].transient)
 
 
 def _set(admin: psycopg.Connection, name: str, value: str) -> None:
