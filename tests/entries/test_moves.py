@@ -52,6 +52,7 @@ def test_what_it_was_before_is_not_restored(entries: Entries) -> None:
     assert "newer" == getattr(entries.get(Visitor(), "where"), "content", None)
 
 
+@pytest.mark.directory("only files can be changed by hand")
 def test_it_moves_on_from_a_place_that_was_noted_at_a_time_that_is_none(entries: Entries, tmp_path: Path) -> None:
     """A record that another program wrote may say so: the move is noted at the time of the clock."""
     entries.save(Visitor(), "where", "x")
