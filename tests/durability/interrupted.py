@@ -39,7 +39,7 @@ Work = Callable[[memfiles.Memory, Any, str], object]
 
 WORKFLOW = f"""
 memory:
-  files: [{{uid: {UID}, name: {UID}, content: "begun"}}]
+  files: [{{uid: {UID}, name: {UID}, content: "begun", max_size_bytes: 8388608}}]
   entries: {{}}
 agents:
   guide: {{memory: [{{id: {UID}, mode: rw}}]}}
