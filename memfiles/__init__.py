@@ -1,6 +1,6 @@
 """Durable memory for LLM agents: declared in a workflow, kept as JSON records, changed through tools.
 
-The public names load on first use, so ``import memfiles`` takes 2 ms and loads no library.
+The public names load on first use, so ``import memfiles`` loads no library.
 """
 
 from __future__ import annotations

@@ -299,11 +299,17 @@ class Memory:
         from memfiles.tools import oversight  # late: only the operator asks
 
         self._audit.flush()
-        live = frozenset(self.manager.uids())
+        (cards, problems), live = self.manager.cards(), frozenset(self.manager.uids())
         seen = (self.manager.view(it, self.report[it.uid]) for it in self.workflow.shared_files if it.uid not in live)
-        files = [*map(self.manager.card, live), *(view.card for view in seen)]
+        files = [*cards, *(view.card for view in seen)]
         counts = self._entries.opened().counts() if self._entries.are_declared else ()
-        given: dict[str, Any] = {"since": since, "every": every, "level": level, "report": self.report}
+        given: dict[str, Any] = {
+            "since": since,
+            "every": every,
+            "level": level,
+            "report": self.report,
+            "problems": problems,
+        }
         return oversight.stats(self.workflow, files, counts, **given, sync=self.sync.status())
 
     def purge(self, *, dry_run: bool = False, progress: Progress | None = None) -> Purged:

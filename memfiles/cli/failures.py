@@ -13,6 +13,7 @@ asked for JSON gets ``{"error": {"code", "message", "transient"}}`` there.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -23,7 +24,7 @@ from memfiles.errors import MemfilesError
 from memfiles.records.graphemes import harmless
 
 INTERRUPTED = 130
-USAGE = 2
+ERROR, USAGE = 1, 2
 
 
 class Failure(Struct, frozen=True):
@@ -54,9 +55,17 @@ class ToolFailed(MemfilesError):
 
     def __init__(self, message: str, *, code: str | None, data: dict[str, Any] | None) -> None:
         super().__init__(message)
-        kind = next((kind for kind in MemfilesError.__subclasses__() if kind.code == code), None)
+        kind = next((kind for kind in _kinds_of(MemfilesError) if kind.code == code), None)
         exit_code, transient = (kind.exit_code, kind.transient) if kind else (USAGE, False)  # else the call was wrong
+        exit_code = ERROR if code == "internal" else exit_code
         self.failure = Failure(code or self.code, message, exit_code, transient, data=data)
+
+
+def _kinds_of(kind: type[MemfilesError]) -> Iterator[type[MemfilesError]]:
+    """The kinds of error below one, at any depth."""
+    for each in kind.__subclasses__():
+        yield each
+        yield from _kinds_of(each)
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.files import start_cache
 from memfiles.files.file_gate import FileGate, Given, Lost, check_carried, erase, finish, note
-from memfiles.files.restore_report import FileReport, FileView, RestoreReport, declared_files
+from memfiles.files.restore_report import FileReport, FileView, RestoreReport, cards_of, declared_files
 from memfiles.files.restorer import Restorer, seen_in
 from memfiles.files.start_cache import CacheRow
 from memfiles.files.user_files import FilesOfUser, UserEpoch, UserFiles, UserRecords
@@ -215,8 +215,6 @@ class MemoryManager:
 
         ``EmptyText`` without ``old``, ``EditNoMatch`` with the nearest line as a hint; else as ``append``.
         """
-        check_text(old)
-        check_text(new)
         stamp = self.gate.stamp(by, call_id, expected_revision, at=self._now())
         return self._change(uid, partial(file_changes.edit, old=old, new=new), stamp, user=user)
 
@@ -230,7 +228,6 @@ class MemoryManager:
         user: User = None,
     ) -> Receipt:
         """Make ``content`` the whole content, recorded as the smallest edit that does it; errors as ``append``."""
-        check_text(content)
         stamp = self.gate.stamp(by, None, expected_revision, at=self._now())
         decide = partial(file_changes.replace_content, content=content)
         return self._change(uid, decide, stamp, given="all", user=user)
@@ -241,8 +238,7 @@ class MemoryManager:
 
     def diff(self, uid: str, from_revision: int, to_revision: int, *, user: User = None) -> str:
         """A unified diff between two revisions, empty when equal. ``RevisionUnknown`` beyond the history."""
-        record = self.snapshot(uid, user=user)
-        return history.unified_diff(record, from_revision=from_revision, to_revision=to_revision)
+        return history.unified_diff(self.snapshot(uid, user=user), from_revision=from_revision, to_revision=to_revision)
 
     def undo(
         self,
@@ -296,13 +292,18 @@ class MemoryManager:
         """Call ``callback`` after every change, in the thread that made or noticed it; returns the function to stop."""
         return self.subscribers.add(callback)
 
+    def cards(self) -> tuple[list[FileCard], dict[str, str]]:
+        """The cards of the live files, and by uid what is wrong with those that cannot be read."""
+        return cards_of(self.card, self.uids())
+
     def status(self) -> dict[str, Any]:
-        """Directory, durability, every live file's card, orphans and quarantine, as a JSON object."""
-        declared = {record_path(uid) for uid in self.uids()}
+        """Directory, durability, live files, ``problems`` as of ``cards``, orphans and quarantine, as a JSON object."""
+        declared, (cards, problems) = {record_path(uid) for uid in self.uids()}, self.cards()
         return {
             "directory": self.place.title,
             "durability": self._durability,
-            "files": [self.card(uid).to_dict() for uid in self.uids()],
+            "files": [card.to_dict() for card in cards],
+            "problems": problems,
             "orphans": [path for path in self.records.paths() if path not in declared],
             "quarantine": [{"path": path, "reason": why} for path, why in self.records.kept.listing()],
         }

@@ -6,12 +6,12 @@ The rule this file guards: declared metadata is authoritative, and content survi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from memfiles.errors import InvalidArgument, WorkflowError
+from memfiles.errors import InvalidArgument, RecordCorrupt, StorageFailed, WorkflowError
 from memfiles.records import NamedTuple
 from memfiles.records.declared_metadata import Metadata, redeclared, seed
 from memfiles.records.file_changes import FileCard, card_of, share_of
@@ -78,6 +78,17 @@ class FileView(Struct, frozen=True):
     def changes(self) -> tuple[Change, ...]:
         """The changes on disk, newest first."""
         return self.stored.history[::-1] if self.stored else ()
+
+
+def cards_of(card: Callable[[str], FileCard], uids: Iterable[str]) -> tuple[list[FileCard], dict[str, str]]:
+    """The cards of these files, and by uid what is wrong with those that cannot be read."""
+    cards, problems = [], {}
+    for uid in uids:
+        try:
+            cards.append(card(uid))
+        except (RecordCorrupt, StorageFailed) as error:
+            problems[uid] = str(error)
+    return cards, problems
 
 
 def view_of(file: MemoryFile, report: FileReport, stored: Record | None, *, lowest_level: str) -> FileView:

@@ -27,7 +27,17 @@ from memfiles.records.history import (
     without_text,
 )
 from memfiles.records.keys import check_whole
-from memfiles.records.record import Change, Operation, Record, Stamp, extend, grown, with_content, with_redactions
+from memfiles.records.record import (
+    Change,
+    Operation,
+    Record,
+    Stamp,
+    check_text,
+    extend,
+    grown,
+    with_content,
+    with_redactions,
+)
 from memfiles.records.redactions import MAX_PIECES, Cleaner, lacking, piece_of, united
 
 WARN_SHARE = 0.8
@@ -191,6 +201,8 @@ def append_all(
 
 def edit(record: Record, stamp: Stamp, *, old: str, new: str) -> Decision:
     """Replace the first occurrence of ``old``; the receipt says how many there were and at which line."""
+    for text in (old, new):
+        check_text(text)
     if not old:
         raise EmptyText(f"nothing to find in {record.name}: pass the text to replace, or append instead")
     put = new.encode()
@@ -216,6 +228,7 @@ def edit(record: Record, stamp: Stamp, *, old: str, new: str) -> Decision:
 
 def replace_content(record: Record, stamp: Stamp, *, content: str) -> Decision:
     """Make ``content`` the whole content, recorded as the smallest edit that does it."""
+    check_text(content)
     data = content.encode()
 
     def repeats(change: Change, after: bytes | None) -> bool:

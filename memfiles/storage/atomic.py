@@ -273,8 +273,12 @@ def move(directory: int, path: str, *, to: str) -> None:
 
 
 def sync_file(directory: int, path: str) -> None:
-    """Flush the file at ``path``, if there is one."""
-    _with_file(directory, path, os.fsync)
+    """Flush the file at ``path``, if there is one; with its whole file system if this user may not open it now."""
+    try:
+        _with_file(directory, path, os.fsync)
+    except PermissionError:
+        if not _sync_file_system(directory):
+            raise
 
 
 def _with_file(directory: int, path: str, do: Callable[[int], None]) -> None:
@@ -315,7 +319,8 @@ def sync_published(directory: int, paths: Iterable[str]) -> None:
     if len(published) > _MANY_FILES and _sync_file_system(directory):
         return
     for path in published if len(published) > 1 else ():
-        _with_file(directory, path, _begin_flush)
+        with suppress(PermissionError):
+            _with_file(directory, path, _begin_flush)
     for path in published:
         sync_file(directory, path)
     for folder in sorted({path.rpartition("/")[0] for path in published}):

@@ -6,7 +6,7 @@ The rule this file guards: no session can reach it, and it returns neither conte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ from msgspec import Struct, to_builtins
 from memfiles.errors import InvalidArgument
 from memfiles.records.file_changes import WARN_SHARE, FileCard, share_of
 from memfiles.records.keys import USERS, check_user, check_whole, scope_folder, user_hash
+from memfiles.records.record import check_text
 from memfiles.storage import quarantine
 from memfiles.storage.audit_reader import AuditFilter, AuditReader, AuditTrail
 from memfiles.storage.events import OUTCOMES, utc_now
@@ -114,6 +115,8 @@ def audited(
 ) -> AuditTrail:
     """See ``Memory.audit``."""
     check_whole(limit, what="limit", least=1, most=AUDITED_MAX)
+    if record is not None:
+        check_text(record, what="record")
     if outcome not in (None, *OUTCOMES):
         raise InvalidArgument(f"outcome must be one of {', '.join(OUTCOMES)}")
     now, uids = utc_now(), {file.name: file.uid for file in workflow.memory.files}
@@ -135,13 +138,14 @@ def stats(
     files: Iterable[FileCard],
     entries: Sequence[Counted],
     *,
+    problems: Mapping[str, str],
     since: str | datetime | None,
     every: str,
     level: str | None = None,
     report: RestoreReport,
     sync: SyncStatus,
 ) -> Stats:
-    """See ``Memory.stats``."""
+    """See ``Memory.stats``; ``problems`` says by uid what is wrong with files that cannot be read, at any level."""
     if every not in EVERY:
         raise InvalidArgument(f"every must be one of {', '.join(EVERY)}")
     start = moment_in(since, what="since", now=utc_now()) if since is not None else ""
@@ -158,8 +162,12 @@ def stats(
         counted[3] += event.bytes or 0
     periods = tuple(Activity(at, *counts[at]) for at in sorted(counts, reverse=True))
     kept, by_agent = kept_in(workflow.place, quarantine.FOLDER), _by_agent(workflow, entries)
-    found = sorted(_attention(files, report, by_agent, sync, len(kept)), key=lambda it: it.state)
-    order = {file.uid: place for place, file in enumerate(workflow.memory.files)}
+    names = {file.uid: file.name for file in workflow.memory.files}
+    is_all = readable is None or {*workflow.levels.names} <= {*readable}
+    unread = problems.items() if is_all else ()
+    found = [Attention("bad", "file", names.get(uid, uid), f"it cannot be read: {why}") for uid, why in unread]
+    found = sorted([*found, *_attention(files, report, by_agent, sync, len(kept))], key=lambda it: it.state)
+    order = {uid: place for place, uid in enumerate(names)}
     files.sort(key=lambda card: order.get(card.uid, 0))
     return Stats(start, every, tuple(files), by_agent, periods, reader.damaged, tuple(found))
 

@@ -17,7 +17,7 @@ from weakref import WeakSet
 from msgspec.structs import replace
 
 from memfiles.entries.callers import SessionProvenance
-from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, StorageFailed
 from memfiles.files.user_files import UserEpoch
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import RECALL_BYTES
@@ -331,14 +331,20 @@ class Session:
         return edited(self.manager.edit(uid, *texts, by=by, user=self.owner_of(uid)))
 
     def _find(self, wanted: str) -> VisibleFile:
-        """A file that the session sees, by its name or uid; ``FileNotDeclared``."""
+        """A file that the session sees, by its name or uid; ``FileNotDeclared``, ``StorageFailed``."""
         of_users = set[str]()
         if self._user is None:  # it would see these with a user
             declared = (self.manager.per_user.get(ref.id) for ref in self._refs)
             known = [file for file in declared if file is not None and file.level in self._levels.names]
             seen = (it for it in known if self._levels.may_read(session=self._level, item=str(it.level)))
             of_users = {name for file in seen for name in (file.name, file.uid)}
-        return visibility.find_file(self.files(), wanted, of_users=of_users)
+        try:
+            return visibility.find_file(self.files(), wanted, of_users=of_users)
+        except FileNotDeclared as error:
+            if not visibility.is_any_forbidden(self._refs, self.manager, user=self._user):
+                raise
+            # perhaps this one; which of them would tell that a hidden file exists
+            raise StorageFailed(f"{error}; or try again later, as a memory file may not be read now") from None
 
     def _path(self, uid: str) -> str:
         """The path of the session's record of a file."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied, ReadOnly, RecordCorrupt
+from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied, ReadOnly, RecordCorrupt, StorageFailed
+from memfiles.records import late_logger as _log
 from memfiles.records.file_changes import FileCard
 from memfiles.records.levels import Levels
+from memfiles.storage.atomic import is_forbidden
 from memfiles.tools.arguments import shortened
 from memfiles.tools.definitions import file_verbs
 from memfiles.workflow.declared import made
@@ -69,7 +70,8 @@ def visible_files(
     """The files behind ``refs`` that a session at ``level`` may read now, sorted by name.
 
     Without a level only the modes count; ``levels`` are the workflow's, or the default four. References to undeclared
-    or unreadable files are left out, and without a ``user`` those to files ``per: user``. Of two references to one
+    or damaged files are left out, those to files that may not be read now, and without a ``user`` those to files
+    ``per: user``. Of two references to one
     file the wider mode counts.
     """
     modes: dict[str, Literal["r", "rw"]] = {}
@@ -77,12 +79,38 @@ def visible_files(
         modes[ref.id] = "rw" if "rw" in (ref.mode, modes.get(ref.id)) else "r"
     seen = []
     for uid, mode in modes.items():
-        whose = user if uid in manager.per_user else None
-        if whose is None and uid in manager.per_user:
+        try:
+            card = _card(manager, uid, user)
+        except StorageFailed as error:
+            if not is_forbidden(error):
+                raise
+            _log.warning("a memory file is left out, as it may not be read: %s", error)
             continue
-        with suppress(FileNotDeclared, RecordCorrupt):
-            seen.append(_visible(manager.card(uid, user=whose), mode, levels=levels or Levels(), level=level))
-    return sorted((file for file in seen if file is not None), key=lambda file: file.card.name)
+        if card is not None and (file := _visible(card, mode, levels=levels or Levels(), level=level)) is not None:
+            seen.append(file)
+    return sorted(seen, key=lambda file: file.card.name)
+
+
+def is_any_forbidden(refs: Iterable[RefLike], manager: MemoryManager, *, user: str | UserEpoch | None) -> bool:
+    """Whether a file behind ``refs`` may not be read now, as one that belongs to another user of the system."""
+    for ref in as_refs(refs):
+        try:
+            _card(manager, ref.id, user)
+        except StorageFailed as error:
+            if is_forbidden(error):
+                return True
+    return False
+
+
+def _card(manager: MemoryManager, uid: str, user: str | UserEpoch | None) -> FileCard | None:
+    """The card of a file; None if it is undeclared or damaged, or ``per: user`` without a ``user``."""
+    whose = user if uid in manager.per_user else None
+    if whose is None and uid in manager.per_user:
+        return None
+    try:
+        return manager.card(uid, user=whose)
+    except (FileNotDeclared, RecordCorrupt):
+        return None
 
 
 def find_file(files: Iterable[VisibleFile], wanted: str, *, of_users: Collection[str] = ()) -> VisibleFile:

@@ -128,11 +128,15 @@ def test_errors_as_json(args: list[str], code: str, exit_code: int) -> None:
 
 
 def test_every_error_has_an_exit_code() -> None:
-    """A tool result's code leads to the exit code of the error of that code."""
-    kinds = MemfilesError.__subclasses__()
+    """A tool result's code leads to the exit code of the error of that code; a defect of a tool is no wrong usage."""
+    kinds = [*MemfilesError.__subclasses__()]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
 
     reported = {kind.code: ToolFailed("no", code=kind.code, data=None).failure.exit_code for kind in kinds}
+    assert {"storage_refused", "mirror_refused", "copy_refused"} < reported.keys()
     assert {kind.code: kind.exit_code for kind in kinds} == reported
+    assert 1 == ToolFailed("no", code="internal", data=None).failure.exit_code
 
 
 def test_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,14 @@ def test_a_bullet_is_no_option(text: str) -> None:
     assert "# Notes\n" + text == run("read", "notes").out
 
 
+@pytest.mark.parametrize("text", ["one", "- one"])
+def test_a_bullet_may_be_the_value_of_an_option(text: str) -> None:
+    """It stays with its option, and the text is what is added."""
+    appended = run("append", "notes", "--call-id", "- two", text, "--json")
+
+    assert (0, "# Notes\n" + text) == (appended.code, run("read", "notes").out)
+
+
 def test_a_text_that_looks_like_an_option() -> None:
     """Text that starts with a dash and no space is refused as an option, and taken behind --."""
     refused = run("append", "notes", "-5 degrees")

@@ -443,6 +443,35 @@ def test_an_entry_that_may_not_be_read_just_now_is_left_alone(
     assert "may not read it" in caplog.text
 
 
+def test_a_file_that_may_not_be_read_keeps_no_other_one_away(desk: Path) -> None:
+    """An agent goes on with the others; who runs it is told which one it is, and nothing is in a journal at the end."""
+    memory, record = desk.parent / ".memory", desk.parent / ".memory" / "notes.json"
+    text = desk.read_text("utf-8").replace("files: [", "files: [{uid: other, name: other, description: x}, ")
+    desk.write_text(text.replace("memory: [", "memory: [{id: other, mode: rw}, "), "utf-8")
+    with _nobody(desk.parent):
+        with memfiles.open(desk, watch=False) as opened:
+            session = opened.session("support")
+            assert not session.call("append_memory", {"file": "notes", "content": "- last\n"}).is_error
+            record.chmod(0)
+            os.utime(record)
+            answers = [
+                session.call("append_memory", {"file": name, "content": "- on\n"}) for name in ("other", "notes")
+            ]
+            card, tools = session.system_prompt(), session.tools("openai")
+            status, stats = opened.status(), opened.stats(None)
+        record.chmod(0o600)
+        journals = list((memory / ".journal").iterdir())
+        with memfiles.open(desk, watch=False) as opened:
+            content = opened.manager.read("other"), opened.manager.read("notes")
+
+    assert [None, "storage_failed"] == [answer.code for answer in answers]
+    assert ("other" in card, "notes" in card, len(tools) > 0) == (True, False, True)
+    assert (["other"], ["notes"]) == ([file["uid"] for file in status["files"]], list(status["problems"]))
+    assert ["bad"] == [it.state for it in stats.attention if "may not read it" in it.text]
+    assert [] == journals
+    assert ("- on\n", "# Start\n- remembered\n- last\n") == content
+
+
 def test_a_link_to_another_users_directory_is_refused(desk: Path) -> None:
     """Even if everybody may write there: whoever owns it may read and replace what is in it."""
     directory, real = desk.parent / ".memory", desk.parent.parent / "real"

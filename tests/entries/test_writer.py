@@ -312,6 +312,9 @@ def test_an_edit_that_does_not_fit_changes_nothing(entries: Entries) -> None:
         entries.edit(Visitor(), "plan", "Ada is on Pro.", "x")
     with pytest.raises(EmptyText, match="nothing to find in 'plan'"):
         entries.edit(Visitor(), "plan", "", "x")
+    for old, new in ((5, "x"), ("Ada", None), ("Ada", "\ud800"), ("\ud800", "x")):
+        with pytest.raises(InvalidArgument, match="the text"):
+            entries.edit(Visitor(), "plan", old, new)  # type: ignore[arg-type]
     with pytest.raises(EntryNotFound, match="there is no entry 'plan' at this session's level"):
         entries.edit(Visitor(level="RESTRICTED"), "plan", "Free", "Pro")
     with pytest.raises(RevisionConflict, match="revision 1, not 7"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -397,6 +398,22 @@ def test_status_shows_files_orphans_and_quarantine(tmp_path: Path) -> None:
     ]
     assert ["plan"] == [file["uid"] for file in status["files"]]
     assert "Invalid JSON" in status["quarantine"][0]["reason"]
+
+
+@pytest.mark.directory("only files can be changed by hand")
+def test_status_says_which_file_cannot_be_read(tmp_path: Path) -> None:
+    """One that was damaged before anybody read it, as a start knows it from its cache."""
+    files = [declared(f"note-{number}") for number in range(20)]
+    for _ in range(2):
+        with MemoryManager(place_of(tmp_path), durability="os") as manager:
+            manager.restore(files)
+            time.sleep(0.1)  # a file that changed just now is read, whatever the cache says
+    with MemoryManager(place_of(tmp_path), durability="os") as manager:
+        manager.restore(files)
+        put_by_hand(tmp_path, "note-7.json", b"{")
+        status = manager.status()
+
+    assert (19, ["note-7"]) == (len(status["files"]), list(status["problems"]))
 
 
 def test_an_unknown_durability_is_refused(tmp_path: Path) -> None:

@@ -159,6 +159,9 @@ def test_what_cannot_be_asked_is_refused(memory: Memory) -> None:
         memory.audit(outcome="bad")
     with pytest.raises(InvalidArgument, match="user"):
         memory.audit(user="")
+    for record in (5, "\ud800"):
+        with pytest.raises(InvalidArgument, match="record"):
+            memory.audit(record=record)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="limit"):
         memory.audit(limit=0)
 

@@ -41,9 +41,17 @@ class TextCommand(PlainCommand):
     """A command whose last argument is text: a bullet such as "- Bob" is not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move arguments that begin with a dash and a space behind ``--``, where click takes them literally."""
-        bullets = [arg for arg in args if _BULLET.match(arg)] if "--" not in args else []
-        rest = [arg for arg in args if arg not in bullets]
+        """Move arguments that begin with a dash and a space behind ``--``, where click takes them literally.
+
+        The value of an option stays where it is.
+        """
+        named = {name for it in self.params if isinstance(it, click.Option) and not it.is_flag for name in it.opts}
+        is_text = [
+            bool(_BULLET.match(arg)) and "--" not in args and before not in named
+            for before, arg in zip(["", *args], args, strict=False)
+        ]
+        bullets = [arg for arg, moves in zip(args, is_text, strict=True) if moves]
+        rest = [arg for arg, moves in zip(args, is_text, strict=True) if not moves]
         try:
             return super().parse_args(ctx, [*rest, "--", *bullets] if bullets else args)
         except click.NoSuchOption as error:

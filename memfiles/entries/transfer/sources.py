@@ -248,8 +248,10 @@ def _wanted(format: Format, tree: Tree) -> Wanted:
 def checked_path(path: object, *, what: str) -> str:
     """A path as text; ``InvalidArgument`` for a value that cannot be one."""
     named = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(named, str) or not named:
+    if not isinstance(named, str):
         raise InvalidArgument(f"{what} must be a path, not {type(path).__name__}")
+    if not named:
+        raise InvalidArgument(f"{what} must be a path, not an empty text")
     try:
         if "\0" not in named and os.fsencode(named):
             return named
