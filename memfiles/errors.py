@@ -99,7 +99,7 @@ class StorageRefused(StorageFailed, code="storage_refused", transient=False):
 
 
 class OutcomeUnknown(MemfilesError, code="outcome_unknown"):
-    """The change is visible, but its flush failed: it may not survive a power cut."""
+    """The change may have been made: its flush failed, so a power cut may undo it, or a store's answer was lost."""
 
 
 class MirrorUnavailable(MemfilesError, code="mirror_unavailable", transient=True, exit_code=7):

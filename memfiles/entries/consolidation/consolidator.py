@@ -56,7 +56,6 @@ CLOSE_SECONDS = 20.0  # until then the end of a run begins with a level, and tha
 CLOSE_SUMMARY_SECONDS = 10.0  # of these, how long it waits for summaries
 _MOST_GROUPS, _MOST_ALIKE = 256, 2048  # groups, and entries in all of them, that the end of a run looks at
 _ATTEMPTS = 3  # at the end of a run, if others change its entries meanwhile
-"""The share of the budget that a plan comes down to, so that the next saves need not evict."""
 
 
 class Consolidator:
