@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from starlette.responses import Response
 
-from memfiles.errors import RecordCorrupt
+from memfiles.errors import RecordCorrupt, StorageFailed
 from memfiles.inspector.view import PAGE_ROWS, PageView, Route
 from memfiles.records.file_changes import share_of
 from memfiles.records.record import Change
@@ -78,7 +78,7 @@ def _row(view: PageView, file: MemoryFile) -> FileRow:
         return FileRow(file, level)
     try:
         record = view.desk.file(file.uid)
-    except RecordCorrupt as error:
+    except (RecordCorrupt, StorageFailed) as error:
         return FileRow(file, level, problem=str(error))
     share = share_of(record.max_size_bytes, used=record.size_bytes)
     return FileRow(

@@ -145,7 +145,7 @@ def stats(
     report: RestoreReport,
     sync: SyncStatus,
 ) -> Stats:
-    """See ``Memory.stats``; ``problems`` says by uid what is wrong with files that cannot be read, at any level."""
+    """See ``Memory.stats``; ``problems`` says by uid what is wrong with files that cannot be read."""
     if every not in EVERY:
         raise InvalidArgument(f"every must be one of {', '.join(EVERY)}")
     start = moment_in(since, what="since", now=utc_now()) if since is not None else ""
@@ -162,12 +162,11 @@ def stats(
         counted[3] += event.bytes or 0
     periods = tuple(Activity(at, *counts[at]) for at in sorted(counts, reverse=True))
     kept, by_agent = kept_in(workflow.place, quarantine.FOLDER), _by_agent(workflow, entries)
-    names = {file.uid: file.name for file in workflow.memory.files}
-    is_all = readable is None or {*workflow.levels.names} <= {*readable}
-    unread = problems.items() if is_all else ()
-    found = [Attention("bad", "file", names.get(uid, uid), f"it cannot be read: {why}") for uid, why in unread]
-    found = sorted([*found, *_attention(files, report, by_agent, sync, len(kept))], key=lambda it: it.state)
-    order = {uid: place for place, uid in enumerate(names)}
+    declared, lowest = workflow.memory.files, workflow.levels.lowest
+    may_see = [file for file in declared if readable is None or (file.level or lowest) in readable]
+    unread = [Attention("bad", "file", file.name, problems[file.uid]) for file in may_see if file.uid in problems]
+    found = sorted([*unread, *_attention(files, report, by_agent, sync, len(kept))], key=lambda it: it.state)
+    order = {file.uid: place for place, file in enumerate(declared)}
     files.sort(key=lambda card: order.get(card.uid, 0))
     return Stats(start, every, tuple(files), by_agent, periods, reader.damaged, tuple(found))
 
