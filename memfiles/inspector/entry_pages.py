@@ -9,9 +9,9 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from memfiles.entries.results import Found, Results
-from memfiles.errors import RevisionUnknown
+from memfiles.errors import RevisionConflict, RevisionUnknown
 from memfiles.inspector.desk import Lens, acting
-from memfiles.inspector.view import PAGE_ROWS, PageView, Route
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route, edited_of, tags_in
 from memfiles.records.entry import KINDS
 from memfiles.tools.session import Session
 
@@ -37,7 +37,7 @@ class EntryLine(Struct, frozen=True):
 def entries(view: PageView) -> Response:
     """What a session sees: the answers to a question, or all that fits the filters, the last changed first."""
     desk, lens = view.desk, view.desk.lens(view.asked)
-    query, tag = view.chosen("q"), view.chosen("tag")
+    query, tag = view.chosen("q"), view.exact("tag")
     asked: dict[str, Any] = {name: view.chosen(name) for name in ("category", "kind", "since")}
     asked["tags"] = [tag] if tag else []
     lines, more, results = list[EntryLine](), None, None
@@ -47,7 +47,7 @@ def entries(view: PageView) -> Response:
             lines = _matches(results)
         else:
             page = desk.memory.entries.list(
-                session, order="updated", limit=PAGE_ROWS, cursor=view.chosen("cursor"), **asked
+                session, order="updated", limit=PAGE_ROWS, cursor=view.exact("cursor"), **asked
             )
             lines, more = [EntryLine(found, found.content) for found in page.memories], page.next
     known = {"q": query, "tag": tag, **{name: asked[name] for name in ("category", "kind", "since")}}
@@ -100,13 +100,12 @@ def edit(view: PageView) -> Response:
     """Change the text, the tags and the other labels, unless somebody changed the entry since the page was loaded."""
     form = view.form
     given: dict[str, Any] = {"content": form.get("content", ""), "category": view.chosen("category")}
-    given["tags"] = [tag.strip() for tag in form.get("tags", "").split(",") if tag.strip()]
-    given["kind"] = view.chosen("kind")
+    given |= {"tags": tags_in(form.get("tags", "")), "kind": view.chosen("kind")}
 
     def changed(session: Session, key: str) -> str:
         found = view.desk.memory.entries.get(session, key)
-        if found is not None and found.content == given["content"]:
-            given["content"] = None  # so that its confidence stays
+        edited = given["content"] if found is None else edited_of(found.content, given["content"])
+        given["content"] = edited if found is None or edited != found.content else None  # so that its confidence stays
         saved = view.desk.memory.entries.update(session, key, **given, expected_revision=view.number("revision"))
         warned = "".join(f" {warning}" for warning in saved.warnings)
         return f"Saved: {key} is revision {saved.revision} now.{warned}"
@@ -147,9 +146,12 @@ def restore(view: PageView) -> Response:
 
 
 def undo(view: PageView) -> Response:
-    """Take back the last change of the text, or go back to that of a revision."""
+    """Take back the last change of the text, or go back to that of a revision, unless the page is out of date."""
 
     def changed(session: Session, key: str) -> str:
+        found, seen = view.desk.memory.entries.get(session, key), view.number("revision")
+        if found is not None and found.revision != seen:
+            raise RevisionConflict(f"{key} is at revision {found.revision} by now, not {seen}: nothing was changed")
         saved = view.desk.memory.entries.undo(session, key, view.number("to_revision"))
         return f"{key} has its earlier text again, as revision {saved.revision}."
 

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from memfiles.errors import InvalidArgument, RevisionUnknown
-from memfiles.inspector.view import PAGE_ROWS, PageView, Route
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route, edited_of
 from memfiles.records.file_changes import Receipt, share_of
 from memfiles.records.keys import is_file_path, uid_of
 from memfiles.sync.conflicts import Conflict
@@ -57,9 +57,12 @@ def download(view: PageView) -> Response:
 
 def edit(view: PageView) -> Response:
     """Replace the content, unless somebody changed it since the page was loaded."""
-    return _changed(
-        view, lambda uid, given: view.desk.memory.manager.replace(uid, view.form.get("content", ""), **given)
-    )
+
+    def replaced(uid: str, given: dict[str, Any]) -> Receipt:
+        edited = edited_of(view.desk.file(uid, view.user or "").content, view.form.get("content", ""))
+        return view.desk.memory.manager.replace(uid, edited, **given)
+
+    return _changed(view, replaced)
 
 
 def append(view: PageView) -> Response:

@@ -29,6 +29,7 @@ PAGE_ROWS = 50
 _STATUS = {2: 400, 3: 404, 4: 409, 5: 422, 6: 403, 7: 503}  # by the exit code that the command line would end with
 SAID_MAX, LARGE_MAX = 100, 12  # how many sentences, and how many plans and prompts, are kept
 _WORD = re.compile(r"[^\W_]+")
+_TAG = re.compile(r'\s*"((?:[^"]|"")*)"\s*(?:,|$)|([^,]+)')
 _DIFF = {"+": "added", "-": "removed", "@": "place", "\\": "place"}
 _DIFF_HEAD = 2  # lines
 _KIB = 1024
@@ -89,6 +90,11 @@ class PageView:
     def chosen(self, name: str) -> str | None:
         """A field of the query or form without blanks around it; None if it is empty or missing."""
         return self.asked.get(name, "").strip() or None
+
+    def exact(self, name: str) -> str | None:
+        """A field of the query or form, byte for byte, as " a" is not "a"; None if it is blank or missing."""
+        text = self.asked.get(name, "")
+        return text if text.strip() else None
 
     @property
     def user(self) -> str | None:
@@ -157,6 +163,7 @@ def templates() -> Environment:
         tobytes=lambda text: len(text.encode()),
         diffed=diffed,
         joined=joined,
+        listed=listed,
         percent=percent,
         plain=harmless,
         size=size,
@@ -197,6 +204,27 @@ def counted(number: int, one: str, several: str | None = None) -> str:
 def joined(names: Sequence[str]) -> str:
     """Names in a row, or a dash."""
     return ", ".join(map(harmless, names)) or "–"
+
+
+def listed(tags: Sequence[str]) -> str:
+    """Tags with commas between them, as ``tags_in`` reads them: one with a comma or outer blanks is in quotes."""
+    is_odd = {tag: tag != tag.strip() or "," in tag or '"' in tag for tag in tags}
+    return ", ".join('"' + tag.replace('"', '""') + '"' if is_odd[tag] else tag for tag in tags)
+
+
+def tags_in(text: str) -> list[str]:
+    """The tags that a field of a form lists."""
+    groups = (match.groups() for match in _TAG.finditer(text))
+    found = [plain.strip() if quoted is None else quoted.replace('""', '"') for quoted, plain in groups]
+    return [tag for tag in found if tag.strip()]
+
+
+def edited_of(before: str, sent: str) -> str:
+    """The text that a form changed ``before`` to: browsers send every line end as a line feed, and no null byte."""
+    shown = before.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    if sent == shown:
+        return before
+    return sent.replace("\n", "\r\n") if 0 < shown.count("\n") == before.count("\r\n") else sent
 
 
 def who(by: Actor | Any) -> str:

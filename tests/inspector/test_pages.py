@@ -189,6 +189,55 @@ def test_an_entry_is_corrected_pinned_deleted_and_restored(visit: Visit) -> None
     assert "Ada is on the Basic plan." == seen_by(_workflow(visit), "ada")["plan"]
 
 
+@pytest.mark.parametrize("content", ["one\r\ntwo\r\n", "one\rtwo", "\n\nlate", "a null\0byte"])
+def test_a_change_of_tags_leaves_the_text_and_the_other_tags(visit: Visit, content: str) -> None:
+    """A browser sends a text back with other line ends, and a tag may contain a comma or begin with a blank."""
+    tags = ["Berlin, DE", " odd", 'so "called"']
+    saved_by(_workflow(visit), "ada", "address", content, tags=tags)
+    page = visit.go(f"/entries/one?{ADA}&key=address")
+    field = page.get_by_label("Tags, with commas")
+    field.fill(f"{field.input_value()}, checked")
+    visit.press("Save")
+    visit.said("address is revision 2 now")
+
+    assert content == seen_by(_workflow(visit), "ada")["address"]
+    get = ("entries", "get", "address", "--agent", "support", "--user", "ada")
+    assert [*tags, "checked"] == json.loads(command(_workflow(visit), "--json", *get))["tags"]
+
+
+def test_an_edit_keeps_the_line_ends_of_a_text(visit: Visit) -> None:
+    """A text whose lines all end as on Windows has such ends after an edit in a browser, which sends line feeds."""
+    saved_by(_workflow(visit), "ada", "address", "one\r\ntwo")
+    page = visit.go(f"/entries/one?{ADA}&key=address")
+    page.get_by_label("Text", exact=True).fill("one\ntwo\nthree")
+    visit.press("Save")
+    visit.said("address is revision 2 now")
+    assert "one\r\ntwo\r\nthree" == seen_by(_workflow(visit), "ada")["address"]
+
+    with memfiles.open(_workflow(visit)) as memory:
+        memory.manager.replace("playbook", "- Be kind.\r\n- Be quick.\r\n")
+    page = visit.go("/files/playbook")
+    page.get_by_label("The whole content").fill("- Be kind.\n- Be calm.\n")
+    visit.press("Save")
+    visit.said("playbook is revision 3 now")
+    with memfiles.open(_workflow(visit)) as memory:
+        assert "- Be kind.\r\n- Be calm.\r\n" == memory.manager.read("playbook")
+
+
+@pytest.mark.parametrize("button", ["Undo the last change", "Go back to it (revision 1)"])
+def test_an_undo_on_a_page_that_is_out_of_date_is_refused(browser: Browser, workflow: Path, button: str) -> None:
+    """It would take back a change that the operator has not seen."""
+    with hosting(workflow) as served, visiting(browser, served, java_script_enabled=False) as visit:
+        page = visit.go(f"/entries/one?{ADA}&key=plan")
+        saved_by(workflow, "ada", "plan", "Ada left.")
+        page.get_by_role("button", name=button, exact=True).click()
+        expect(page.get_by_role("alert")).to_contain_text("plan is at revision 3 by now, not 2: nothing was changed")
+        assert "Ada left." == seen_by(workflow, "ada")["plan"]
+        visit.complains(409)
+        page.get_by_role("button", name=button, exact=True).click()  # the page shows what is there now
+        visit.said("earlier text")
+
+
 def test_an_entry_of_all_users_is_changed_from_the_view_of_one(visit: Visit) -> None:
     """What a user's session may not change, the operator changes for the agent."""
     page = visit.go(f"/entries/one?{ADA}&key=hours")
@@ -259,6 +308,21 @@ def test_entries_are_forgotten_after_a_count_and_a_typed_word(visit: Visit) -> N
     assert {"contact", "typed", "hours"} <= set(seen_by(_workflow(visit), "ada"))
     assert [] == files_holding(_workflow(visit).parent / ".memory", "pays yearly")
     visit.complains(400, 400)
+
+
+def test_the_entry_of_the_page_is_forgotten_and_no_other(visit: Visit) -> None:
+    """A key that begins or ends with a blank is another key than the one without."""
+    for key in ("note", " note", "note "):
+        saved_by(_workflow(visit), "ada", key, f"The text of {key!r}.", tags=["odd "])
+    page = visit.go(f"/entries/one?{ADA}&key=+note")
+    page.get_by_role("link", name="Forget for good").click()
+    page.get_by_label("Type forget 1 to confirm").fill("forget 1")
+    visit.press("Forget for good")
+    visit.said("Forgotten for good: 1")
+
+    assert {"note", "note "} == {key for key in seen_by(_workflow(visit), "ada") if "note" in key}
+    visit.go(f"/entries?{ADA}&tag=odd+")
+    visit.sees("The text of 'note'.", "The text of 'note '.")
 
 
 def test_a_plan_is_shown_applied_and_undone(visit: Visit) -> None:
