@@ -151,7 +151,8 @@ class RequestHandlers:
                 raise InvalidArgument(f"the prompt {RECALL_PROMPT!r} needs the argument 'query'")
             return _prompt(_RECALL_DESCRIPTION, session.recall(query).text or _NOTHING_RECALLED)
         if params.name != PROMPT:
-            raise InvalidArgument(f"unknown prompt {shortened(params.name)}: use {PROMPT}")
+            names = PROMPT if session.entries is None else f"{PROMPT} or {RECALL_PROMPT}"
+            raise InvalidArgument(f"unknown prompt {shortened(params.name)}: use {names}")
         return _prompt(_PROMPT_DESCRIPTION, session.system_prompt(read_only=self._read_only) or _EMPTY_MEMORY)
 
     async def _in_session(self, ctx: RequestContext, ask: Callable[[Session], T]) -> T:

@@ -121,8 +121,8 @@ def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> Argu
         and given.keys() <= {*model.__struct_fields__}
         and all(it == it and it != "" for it in given.values())
     ):
-        with suppress(ValueError):  # then what is wrong is found field by field
-            to_json(given)  # half a surrogate pair
+        with suppress(TypeError, ValueError, RecursionError):  # then what is wrong is found field by field
+            to_json(given)  # half a surrogate pair, no JSON, or nested too deeply
             return convert(given, model)
     found, breaches = read(model, given)
     if breaches:

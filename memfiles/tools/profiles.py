@@ -226,7 +226,7 @@ def _on_file(operation: ToolOperation, given: dict[str, Any], *, tool: str) -> M
         return (READ if operation == "read" else EDIT), given
     _refuse(given.keys() - {"file", "content"}, "is only for entries: leave it out, or pass a key", tool=tool)
     if "content" not in given:
-        raise InvalidArgument(f"{tool}: 'content' is missing: pass the text to add to {given['file']}")
+        raise InvalidArgument(f"{tool}: 'content' is missing: pass the text to add")
     return APPEND, given
 
 

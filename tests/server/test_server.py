@@ -120,11 +120,11 @@ def test_a_prompt_recalls_for_a_question(offer: Offer, era: str) -> None:
 
 
 def test_another_prompt_is_refused(offer: Offer) -> None:
-    """There is one prompt, and its name is told."""
+    """The names of those that there are, are told."""
 
     async def asked() -> None:
         async with client_of(offer) as client:
-            with pytest.raises(MCPError, match="use memory"):
+            with pytest.raises(MCPError, match="use memory or recall"):
                 await client.get_prompt("nothing")
 
     in_loop(asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,16 @@ def test_one_thing_under_two_names_counts_once() -> None:
 
     assert ReadMemory(file="a") == parse_arguments(ReadMemory, same, tool="t")
     assert "a_tool: 'file' is given twice with different values: pass it once" == refusal(ReadMemory, different)
+
+
+def test_a_value_that_cannot_be_json_is_refused_as_any_other() -> None:
+    """A list in a hundred thousand lists, or an object of the program, is not text."""
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+
+    assert "'file' must be text, not list" in refusal(ReadMemory, {"file": deep})
+    assert "'file' must be text, not object" in refusal(ReadMemory, {"file": object()})
 
 
 @pytest.mark.parametrize("sent", [{}, None, "", "  ", "{}"])

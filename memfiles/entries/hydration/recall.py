@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Final, Literal
@@ -145,7 +146,7 @@ def recall(
 
     def chosen(answers: Answers) -> Chosen:
         included = [entry for key in keys if (entry := _visible(db, view, key)) is not None]
-        pinned = list(_pinned(db, view, most=budget_bytes // LEAST_BLOCK_BYTES))
+        pinned = list(_pinned(db, view, most=min(budget_bytes // LEAST_BLOCK_BYTES, sys.maxsize)))
         return _chosen(budget_bytes, included, pinned, answers)
 
     answers, (block, included, left_out) = reader.answered(caller, query, chosen, max_results=MAX_RESULTS, grouped=True)

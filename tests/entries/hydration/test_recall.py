@@ -118,6 +118,13 @@ def test_pinned_entries_leave_room_for_answers(entries: Entries) -> None:
     assert len(entries.recall(who, "nothing like this").keys) > len(pinned)
 
 
+def test_a_budget_may_be_any_number(entries: Entries) -> None:
+    """A program that wants no limit passes a number larger than any memory."""
+    who = talked(entries, Visitor(run="r"))
+
+    assert entries.recall(who, QUERY).keys == entries.recall(who, QUERY, budget_bytes=2**70).keys
+
+
 def test_an_included_entry_is_in_if_it_may_be_seen(entries: Entries) -> None:
     """Of a large one an excerpt; a hidden one and one that never was look the same."""
     entries.save(Visitor(level="CONFIDENTIAL"), "hidden", "secret")
