@@ -24,6 +24,8 @@ pytestmark = pytest.mark.usefixtures("project")
         (["--agent", "desk", "--http", "--token", "short"], 2, "16 characters"),
         (["--agent", "desk", "--http", "--port", "70000"], 2, "70000"),
         (["--agent", "desk", "--user-header", "X-User"], 2, "--user-header needs --http"),
+        (["--agent", "desk", "--port", "8848"], 2, "--port needs --http: without it, the client talks over stdin"),
+        (["--agent", "desk", "--token", "t" * 20], 2, "--token needs --http"),
         (["--agent", "desk", "--http", "--user-header", "X-User", "--user", "ada"], 2, "excludes --user"),
         (["--agent", "desk", "--http", "--user-header", "X User"], 2, "cannot be the header"),
     ],

@@ -211,6 +211,10 @@ def mcp_command(agent: str | None, read_only: bool, **over: Any) -> None:
     header = over.pop("user_header")
     if header is not None and (over["user"] is not None or not over["http"]):
         raise usage_error("--user-header needs --http, and excludes --user: each request names its user")
+    source_of = click.get_current_context().get_parameter_source
+    typed = [name for name in ("port", "token") if source_of(name) is click.core.ParameterSource.COMMANDLINE]
+    if typed and not over["http"]:
+        raise usage_error(f"--{typed[0]} needs --http: without it, the client talks over stdin and stdout")
     _check_installed()
     workflow = opening.load_workflow()
     whose = opening.agent_of(workflow, agent)
