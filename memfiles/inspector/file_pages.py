@@ -113,9 +113,11 @@ def resolve(view: PageView) -> Response:
     desk, path, take = view.desk, view.chosen("path") or "", view.chosen("take")
 
     def done() -> str:
-        if path not in [it.path for it in desk.conflicts()]:
+        chosen = next((it for it in desk.conflicts() if it.path == path), None)
+        if chosen is None:
             raise InvalidArgument("this conflict is not there any more: it may have been settled meanwhile")
-        given: dict[str, Any] = {"text": view.form.get("text", "")} if take == "text" else {"take": take}
+        edited = edited_of(chosen.current or "", view.form.get("text", ""))
+        given: dict[str, Any] = {"text": edited} if take == "text" else {"take": take}
         settled = desk.memory.sync.resolve(path, **given, expected_revision=view.number("revision"), by=desk.by)
         after = "the record stays as it is" if settled.revision is None else f"it is revision {settled.revision} now"
         return f"The conflict of {settled.name} is settled: {after}."

@@ -103,8 +103,8 @@ class PageView:
 
     def typed(self, wanted: str) -> bool:
         """Whether the operator typed this to confirm, as it is or as it is shown."""
-        typed = self.form.get("typed", "").strip()
-        return bool(typed) and typed in (wanted.strip(), harmless(wanted).strip())
+        typed = self.form.get("typed", "")
+        return bool(typed) and typed.strip() in (wanted.strip(), harmless(wanted).strip())
 
     def page(self) -> tuple[int, int]:
         """The number of the page that is asked for, from 1, and how many rows come before it."""

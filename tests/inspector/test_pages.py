@@ -134,6 +134,19 @@ def test_a_conflict_is_settled_side_by_side(browser: Browser, tmp_path: Path) ->
         assert "mine and theirs\n" == command(served.workflow, "read", "notes")
 
 
+def test_the_text_of_a_conflict_keeps_its_line_ends(browser: Browser, tmp_path: Path) -> None:
+    """A browser sends them back as line feeds, also where the text is saved as it is."""
+    workflow = conflicted(tmp_path)
+    with memfiles.open(workflow, watch=False) as memory:
+        memory.manager.replace("notes", "mine\r\nand\rmore\n")
+    with hosting(workflow) as served, visiting(browser, served) as visit:
+        visit.go("/conflicts").get_by_role("link", name="notes").click()
+        visit.press("Save this text")
+        visit.said("The conflict of notes is settled")
+    with memfiles.open(workflow, watch=False) as memory:
+        assert "mine\r\nand\rmore\n" == memory.manager.read("notes")
+
+
 def test_entries_are_found_with_the_reason(visit: Visit) -> None:
     """The words are marked; a neighbour says that it is one; filters leave out the others; another user sees hers."""
     page = visit.go(f"/entries?{ADA}&q=plan+pays")
@@ -483,7 +496,7 @@ def test_text_that_hides_is_shown(visit: Visit) -> None:
 
 def test_users_whose_names_hide_something(visit: Visit) -> None:
     """They are kept apart byte for byte, are shown as what they are, and can be forgotten by what is shown."""
-    for user in ("ada ", "ada\u200b", "../../x", "a&b=c#d?"):
+    for user in ("ada ", "ada\u200b", "../../x", "a&b=c#d?", " "):
         saved_by(_workflow(visit), user, "plan", f"This is {user!a}.")
         page = visit.go(f"/users/one?{urlencode({'user': user})}")
         page.get_by_role("link", name="Entries of support").click()
@@ -498,8 +511,12 @@ def test_users_whose_names_hide_something(visit: Visit) -> None:
     page.get_by_label("Type ada\\u200b to confirm").fill("ada\\u200b")
     visit.press("Forget this user")
     visit.said("Forgotten for good: 2 records")
+    page = visit.go(f"/users/one?{urlencode({'user': ' '})}")
+    page.locator("input[name=typed]").fill(" ")
+    visit.press("Forget this user")
+    visit.said("Forgotten for good: 2 records")
     assert "plan" in seen_by(_workflow(visit), "ada")
-    assert "plan" not in seen_by(_workflow(visit), "ada\u200b")
+    assert [False, False] == ["plan" in seen_by(_workflow(visit), user) for user in ("ada\u200b", " ")]
 
 
 def test_a_change_elsewhere_shows_at_once(visit: Visit) -> None:
