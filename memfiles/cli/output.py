@@ -145,6 +145,11 @@ def entries(number: int) -> str:
     return count(number, "entry", "entries")
 
 
+def records(number: int) -> str:
+    """A number of records, which may be entries or those of memory files."""
+    return count(number, "record", "records")
+
+
 def _fitted(text: str) -> str:
     """A line of a table, cut to the width of a terminal."""
     text = text.rstrip()

@@ -37,7 +37,7 @@ class EntryLine(Struct, frozen=True):
 def entries(view: PageView) -> Response:
     """What a session sees: the answers to a question, or all that fits the filters, the last changed first."""
     desk, lens = view.desk, view.desk.lens(view.asked)
-    query, tag = view.chosen("q"), view.exact("tag")
+    query, tag = view.chosen("q"), view.chosen("tag", as_sent=True)
     asked: dict[str, Any] = {name: view.chosen(name) for name in ("category", "kind", "since")}
     asked["tags"] = [tag] if tag else []
     lines, more, results = list[EntryLine](), None, None
@@ -47,7 +47,7 @@ def entries(view: PageView) -> Response:
             lines = _matches(results)
         else:
             page = desk.memory.entries.list(
-                session, order="updated", limit=PAGE_ROWS, cursor=view.exact("cursor"), **asked
+                session, order="updated", limit=PAGE_ROWS, cursor=view.chosen("cursor", as_sent=True), **asked
             )
             lines, more = [EntryLine(found, found.content) for found in page.memories], page.next
     known = {"q": query, "tag": tag, **{name: asked[name] for name in ("category", "kind", "since")}}

@@ -113,7 +113,7 @@ def _without_share(view: PageView) -> Response:
 def _selected(view: PageView) -> dict[str, str]:
     """What is selected; the run of a selection has another name than that of the lens."""
     fields = {name: "of_run" if name == "run" else name for name in (*SELECTORS, *PROVENANCE)}
-    return {name: value for name, field in fields.items() if (value := view.exact(field))}
+    return {name: value for name, field in fields.items() if (value := view.chosen(field, as_sent=True))}
 
 
 def _as_selector(selected: dict[str, str]) -> dict[str, Any]:

@@ -87,14 +87,10 @@ class PageView:
         asked = urlencode({name: value for name, value in query.items() if value not in ("", None)})
         return f"{self._guard.root}{path}{asked and '?'}{asked}"
 
-    def chosen(self, name: str) -> str | None:
-        """A field of the query or form without blanks around it; None if it is empty or missing."""
-        return self.asked.get(name, "").strip() or None
-
-    def exact(self, name: str) -> str | None:
-        """A field of the query or form, byte for byte, as " a" is not "a"; None if it is blank or missing."""
-        text = self.asked.get(name, "")
-        return text if text.strip() else None
+    def chosen(self, name: str, *, as_sent: bool = False) -> str | None:
+        """A field without blanks around it, or as it was sent, as " a" is not "a"; None if it is blank or missing."""
+        sent = self.asked.get(name, "")
+        return (sent if as_sent else sent.strip()) if sent.strip() else None
 
     @property
     def user(self) -> str | None:

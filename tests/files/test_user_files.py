@@ -434,7 +434,10 @@ def test_the_command_line_names_the_user(tmp_path: Path, monkeypatch: pytest.Mon
     doctor = run("doctor", "--json").data
     assert {"ok": True} == {"ok": doctor["ok"]}
     assert "1 record of 2 files" in str(doctor["checks"])
-    assert 0 == run("users", "forget", "ada", "--yes").code
+    assert "wrote 1 record to of-ada" in run("users", "export", "ada", "of-ada").err
+    assert "1 record would be forgotten" in run("users", "forget", "ada", "--dry-run").err
+    assert "this forgets 1 record for good" in run("users", "forget", "ada").err
+    assert (0, "forgot 1 record\n") == ((ran := run("users", "forget", "ada", "--yes")).code, ran.err)
     assert "# Diary\n" == run("read", "diary", "--user", "ada").out
     assert 0 == run("doctor").code
 

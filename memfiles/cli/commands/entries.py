@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -226,16 +227,20 @@ def selector_of(given: dict[str, Any]) -> dict[str, Any]:
     return selector
 
 
-def ask(found: Forgotten) -> None:
+def ask(found: Forgotten, *, counted: Callable[[int], str] = output.entries) -> None:
     """Ask for confirmation; a usage error without a terminal to ask on."""
     if current().json or not sys.stdin.isatty():
-        raise usage_error(f"this forgets {output.entries(found.count)} for good; confirm with --yes, or use --dry-run")
+        raise usage_error(f"this forgets {counted(found.count)} for good; confirm with --yes, or use --dry-run")
     list_keys(found)
-    click.confirm(f"Forget {output.entries(found.count)} for good?", abort=True, err=True)
+    click.confirm(f"Forget {counted(found.count)} for good?", abort=True, err=True)
 
 
 def show_forgotten(
-    forgotten: Forgotten, *, mirror_is_clean: bool | None, nothing: str = "no such entry at this session's level"
+    forgotten: Forgotten,
+    *,
+    mirror_is_clean: bool | None,
+    counted: Callable[[int], str] = output.entries,
+    nothing: str = "no such entry at this session's level",
 ) -> None:
     """Print the result of a forget or of its dry run."""
     if current().json:
@@ -244,10 +249,10 @@ def show_forgotten(
     elif not forgotten.count:
         output.note(nothing)
     elif forgotten.dry_run:
-        output.note(f"{output.entries(forgotten.count)} would be forgotten")
+        output.note(f"{counted(forgotten.count)} would be forgotten")
         list_keys(forgotten)
     else:
-        output.note(f"forgot {output.entries(forgotten.count)}")
+        output.note(f"forgot {counted(forgotten.count)}")
 
 
 def list_keys(found: Forgotten) -> None:

@@ -242,14 +242,14 @@ def export_command(user: str, target: str, actor: str | None) -> None:
     """Write all that is kept for a user to a folder.
 
     Each agent's entries become one JSON Lines file, which `memfiles import` reads. What the user's sessions saved for
-    others is in files of its own.
+    others is in files of its own, as is each memory file of the user.
     """
     with look(opening.load_workflow(), warn=output.warn) as memory, output.progress("Exporting") as shown:
         exported = memory.users.export(user, target, actor=actor, progress=shown)
     if not exported.count:
         raise NotFound("nothing is kept for this user")
     if not output.as_json(exported.to_dict()):
-        output.note(f"wrote {output.entries(exported.count)} to {output.one_line(exported.target)}")
+        output.note(f"wrote {output.records(exported.count)} to {output.one_line(exported.target)}")
 
 
 @command(
@@ -274,17 +274,18 @@ def forget_command(user: str, why: str, actor: str | None, dry_run: bool, yes: b
     The exit code is 3 if nothing is kept for the user, and 7 until the mirror's copies are gone as well.
     """
     workflow, end = opening.load_workflow(), click.get_current_context().exit
+    show = partial(show_forgotten, counted=output.records, nothing="nothing is kept for this user")
     if dry_run or not yes:
         with look(workflow, warn=output.warn) as memory:
             found = memory.users.forget(user, dry_run=True)
         if dry_run or not found.count:
-            show_forgotten(found, mirror_is_clean=None, nothing="nothing is kept for this user")
+            show(found, mirror_is_clean=None)
             end(0 if found.count else EntryNotFound.exit_code)
-        ask(found)
+        ask(found, counted=output.records)
     with opening.mirrored(workflow) as memory, output.progress("Forgetting") as shown:
         forgotten = memory.users.forget(user, why=why, actor=actor, progress=shown)
     is_clean = not any(path.startswith(f"{ENTRIES}/") for path in pending_records(workflow))
-    show_forgotten(forgotten, mirror_is_clean=is_clean, nothing="nothing is kept for this user")
+    show(forgotten, mirror_is_clean=is_clean)
     if not is_clean:
         fail_until_pushed("the mirror's copies are not gone yet")
     end(0 if forgotten.count else EntryNotFound.exit_code)
