@@ -12,19 +12,22 @@ from contextlib import suppress
 from starlette.responses import StreamingResponse
 
 from memfiles.errors import MemfilesError
+from memfiles.inspector.view import Shelf
 from memfiles.memory import Memory
 from memfiles.storage.events import RecordChanged
 
 QUIET_SECONDS = 0.15  # changes in quick succession are one piece of news
 BEAT_SECONDS = 15.0  # a line now and then, by which a lost connection is noticed
+ERASING = {"forget", "purge", "redact"}
 MIRROR_SECONDS = 2.0  # how often the state of a mirror is looked at while somebody listens
 
 
 class Live:
-    """The pages that listen. ``levels`` are those of which they hear."""
+    """The pages that listen. ``levels`` are those of which they hear; ``shelf`` keeps no text that was erased."""
 
-    def __init__(self, memory: Memory, levels: Collection[str]) -> None:
+    def __init__(self, memory: Memory, levels: Collection[str], shelf: Shelf) -> None:
         self._memory = memory
+        self._shelf = shelf
         self._levels = levels
         self._waiting: set[asyncio.Event] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,6 +74,8 @@ class Live:
 
     def _heard(self, event: RecordChanged) -> None:
         """In the thread that made or noticed the change."""
+        if event.op in ERASING:
+            self._shelf.prompts = {}  # a page that is being made puts what it read before into the old one
         if self._loop is not None and (not event.level or event.level in self._levels):
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._wake)

@@ -50,13 +50,15 @@ class Seen(Struct, frozen=True):
 def prompt(view: PageView) -> Response:
     """Everything that a session of the lens would hand to the model now."""
     desk, lens, query = view.desk, view.desk.lens(view.asked), view.chosen("q")
-    dialect = view.chosen("dialect") or "anthropic"
+    dialect, known = view.chosen("dialect") or "anthropic", view.shelf.prompts
     with desk.session(lens) as session:
         texts = {"System prompt": session.system_prompt()}
         if query is not None:
             texts["Recall block"] = session.recall(query).text
         texts["Tools"] = json.dumps(session.tools(dialect), indent=2, ensure_ascii=False)
-    seen = _noted(view, lens.query(q=query, dialect=dialect), tuple(texts.values()))
+    choice = lens.query(q=query, dialect=dialect)
+    seen = _noted(known.get(choice), tuple(texts.values()))
+    view.shelf.keep(known, choice, seen)
     before = seen.before or seen.texts
     shown = [
         Part(title, text, diff_between(old, text, names=("before", "now")))
@@ -67,15 +69,11 @@ def prompt(view: PageView) -> Response:
     )
 
 
-def _noted(view: PageView, choice: str, texts: tuple[str, ...]) -> Seen:
-    """What was seen of this choice, with the texts of now."""
-    known: Seen | None = view.shelf.prompts.get(choice)
+def _noted(known: Seen | None, texts: tuple[str, ...]) -> Seen:
+    """What was seen of a choice, with the texts of now."""
     if known is None:
-        known = Seen(texts, utc_now())
-    elif known.texts != texts:
-        known = Seen(texts, utc_now(), known.texts, known.at)
-    view.shelf.keep(view.shelf.prompts, choice, known)
-    return known
+        return Seen(texts, utc_now())
+    return known if known.texts == texts else Seen(texts, utc_now(), known.texts, known.at)
 
 
 def changes(view: PageView) -> Response:

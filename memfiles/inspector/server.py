@@ -63,8 +63,9 @@ class Inspector:
         """``operator`` is who acts, and ``ceiling`` the highest level that is shown."""
         self._listening = listening
         desk = Desk(memory, operator=operator, ceiling=ceiling, read_only=read_only)
-        self._live = Live(memory, desk.levels)
-        inner = _site(desk, self._live)
+        shelf = Shelf()
+        self._live = Live(memory, desk.levels, shelf)
+        inner = _site(desk, self._live, shelf)
         self._guard = Guard(inner, port=listening.getsockname()[1], read_only=read_only)
         inner.state.guard = self._guard
         self.link = self._guard.link
@@ -105,9 +106,9 @@ class _StreamsFirst(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _site(desk: Desk, live: Live) -> Starlette:
+def _site(desk: Desk, live: Live, shelf: Shelf) -> Starlette:
     """The application behind the guard, which is its ``state.guard`` and knows the path that comes first."""
-    env, shelf = templates(), Shelf()
+    env = templates()
     routes = [HttpRoute(f"/{{root}}{path}", _endpoint(page, desk, shelf, env), methods=[method])
               for method, path, page in PAGES]  # fmt: skip
 

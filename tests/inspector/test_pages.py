@@ -386,6 +386,21 @@ def test_what_the_model_sees(visit: Visit) -> None:
     visit.sees("when it was last looked at", "| A new thing")
 
 
+def test_the_prompt_is_not_compared_with_what_was_forgotten(visit: Visit) -> None:
+    """The page shows what an edit took out of the prompt, and nothing of a text that a forget did."""
+    page = visit.go(f"/prompt?{ADA}")
+    visit.sees("pays yearly")
+    saved_by(_workflow(visit), "ada", "contact", "Prefers the phone.")
+    expect(page.locator(".diff")).to_contain_text("Prefers email over phone")
+
+    command(_workflow(visit), "entries", "forget", "--key", "plan", "--agent", "support", "--user", "ada", "--yes")
+    expect(page.locator(".diff")).to_have_count(0)
+    for _ in range(2):
+        visit.go(f"/prompt?{ADA}")
+        visit.sees("Prefers the phone.")
+        visit.misses("pays yearly", "Prefers email over phone")
+
+
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
 def test_tools_in_any_dialect(visit: Visit, dialect: str) -> None:
     """They are the very tools that a session gets."""
