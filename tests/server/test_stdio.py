@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -222,6 +223,18 @@ def test_a_signal_ends_the_server_after_the_calls(tmp_path: Path, number: signal
 
 
 @pytest.mark.slow
+def test_a_person_at_a_terminal_is_told_what_it_waits_for(tmp_path: Path) -> None:
+    """On stderr: stdout has nothing but the protocol."""
+    parent, terminal = os.openpty()
+    os.write(parent, b"\x04")  # Ctrl-D
+    ran = subprocess.run(command(tmp_path), stdin=terminal, capture_output=True, env=environment(), timeout=180)
+    os.close(parent)
+    os.close(terminal)
+
+    assert (0, b"") == (ran.returncode, ran.stdout)
+    assert b"waiting for an MCP client, which starts this command itself; Ctrl-C ends it\n" == ran.stderr
+
+
 def test_a_client_that_closes_stdout_ends_the_server(tmp_path: Path) -> None:
     """Quietly; what it asked for before was done."""
     talk = Talk(tmp_path)

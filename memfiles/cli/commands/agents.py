@@ -234,6 +234,8 @@ def mcp_command(agent: str | None, read_only: bool, **over: Any) -> None:
             from memfiles.server import stdio
             from memfiles.server.server import build
 
+            if sys.stdin and sys.stdin.isatty():
+                output.note("waiting for an MCP client, which starts this command itself; Ctrl-C ends it")
             stdio.serve(build(session, read_only=read_only))
 
 
