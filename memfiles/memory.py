@@ -303,14 +303,8 @@ class Memory:
         seen = (self.manager.view(it, self.report[it.uid]) for it in self.workflow.shared_files if it.uid not in live)
         files = [*cards, *(view.card for view in seen)]
         counts = self._entries.opened().counts() if self._entries.are_declared else ()
-        given: dict[str, Any] = {
-            "since": since,
-            "every": every,
-            "level": level,
-            "report": self.report,
-            "problems": problems,
-        }
-        return oversight.stats(self.workflow, files, counts, **given, sync=self.sync.status())
+        given: dict[str, Any] = {"since": since, "every": every, "level": level, "report": self.report}
+        return oversight.stats(self.workflow, files, counts, problems, **given, sync=self.sync.status())
 
     def purge(self, *, dry_run: bool = False, progress: Progress | None = None) -> Purged:
         """Erase now what expired, was deleted or was evicted for as long as ``retention`` of the workflow says.

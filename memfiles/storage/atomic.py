@@ -273,18 +273,16 @@ def move(directory: int, path: str, *, to: str) -> None:
 
 
 def sync_file(directory: int, path: str) -> None:
-    """Flush the file at ``path``, if there is one; with its whole file system if this user may not open it now."""
-    try:
-        _with_file(directory, path, os.fsync)
-    except PermissionError:
-        if not _sync_file_system(directory):
-            raise
+    """Flush the file at ``path``, if there is one."""
+    _with_file(directory, path, os.fsync)
 
 
 def _with_file(directory: int, path: str, do: Callable[[int], None]) -> None:
     try:
         descriptor = os.open(path, _OPEN_EXISTING, dir_fd=directory)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError) as error:
+        if isinstance(error, PermissionError) and not _sync_file_system(directory):  # this user may not open it now
+            raise
         return
     try:
         do(descriptor)
@@ -312,15 +310,13 @@ def sync_folder(directory: int, folder: str = "") -> None:
 def sync_published(directory: int, paths: Iterable[str]) -> None:
     """Flush published files and their folders; many of them by a single flush of the file system.
 
-    A few are all begun first, so that they get their places on the disk together: a file system with a journal writes
-    them down once, not for each file.
+    A few are all begun first, so that a file system with a journal writes their places on the disk down once for all.
     """
     published = list(paths)
     if len(published) > _MANY_FILES and _sync_file_system(directory):
         return
     for path in published if len(published) > 1 else ():
-        with suppress(PermissionError):
-            _with_file(directory, path, _begin_flush)
+        _with_file(directory, path, _begin_flush)
     for path in published:
         sync_file(directory, path)
     for folder in sorted({path.rpartition("/")[0] for path in published}):
@@ -339,9 +335,8 @@ def _refuse_unopened(error: OSError, directory: int, path: str) -> NoReturn:
         remedy = "check its mode, access control list and security label"
         if owner != reader:  # one command run as root leaves such a record
             remedy = "change its owner with chown"
-        raise PermissionError(
-            error.errno, f"{path} belongs to user {owner} and user {reader} may not read it: {remedy}"
-        )
+        what = f"{path} belongs to user {owner} and user {reader} may not read it"
+        raise PermissionError(error.errno, f"{what}: {remedy}")
     raise error
 
 

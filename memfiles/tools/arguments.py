@@ -206,6 +206,8 @@ def _explain(breach: Breach, *, refusals: Mapping[str, str]) -> str:
             return f"{name!r} must be {one_of(limit)}"
         case "text" if len(breach.where) > 1:
             return f"{name!r} must contain only texts, not {sent}"
+        case "number" if sent in ("float", "int"):
+            return f"{name!r} must be a finite number"
         case kind if kind in _EXPECTED:
             return f"{name!r} must be {_EXPECTED[kind]}, not {sent}"
         case _:

@@ -9,7 +9,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from math import isfinite
+from sys import float_info
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from msgspec import NODEFAULT, Meta, Struct, StructMeta, structs, to_builtins
@@ -183,7 +183,7 @@ def _typed(shape: Shape, value: Any, where: Where, *, older: bool) -> tuple[Any,
     kind, allowed, _ = _KINDS[plain]
     if not isinstance(value, allowed) or (isinstance(value, bool) and plain in (int, float)):
         return value, [Breach(where, kind, value)]
-    if plain is float and not isfinite(value):
+    if plain is float and not -float_info.max <= value <= float_info.max:  # nor not-a-number
         return value, [Breach(where, "number", value)]
     value = float(value) if plain is float else value
     breaches: list[Breach] = []
