@@ -16,12 +16,14 @@ from typing import Literal
 
 from memfiles.errors import InvalidArgument, RevisionUnknown
 from memfiles.records.entry import Entry
-from memfiles.records.history import contents
+from memfiles.records.history import contents, inserted, without
 from memfiles.records.marks import Mark
 from memfiles.records.record import MAX_ORIGINS, ORIGIN_PATTERN, Change, Origins, Record
+from memfiles.records.redactions import lacking
 
 Relation = Literal["equal", "behind", "ahead", "diverged", "unknown"]
 HasOrigins = Record | Entry | Mark
+PutIn = bytes | Literal["redacted"] | None  # the text of a change; None: unknown, so it may be any
 
 
 def check_origin(origin: str | None) -> str | None:
@@ -62,16 +64,31 @@ def relation(local: Record, remote: Record) -> Relation:
 
 
 def common_revision(one: Record, other: Record) -> int:
-    """The newest revision with the same change and the same resulting content in both histories; 0 if there is none."""
+    """The newest revision with the same change and the same resulting content in both histories; 0 if there is none.
+
+    If anything was redacted, the texts of the changes are compared, as what is cleaned depends on later changes.
+    """
+    one, other = alike(one, other)
+    by_text = bool(one.redactions or other.redactions)
     theirs = {change.revision: (change, after) for change, after in _outcomes(other)}
-    was_redacted = bool(one.redactions or other.redactions)  # then the same change may have left another text
     for change, after in _outcomes(one):
         found, outcome = theirs.get(change.revision, (None, None))
         if found is None or not is_same_change(change, found):
             continue
-        if was_redacted or (outcome == after if after is not None is not outcome else change.bytes == found.bytes):
+        mine, yours = (_put_in(change, after), _put_in(found, outcome)) if by_text else (after, outcome)
+        may_differ = by_text and (change.is_altered or found.is_altered)
+        if mine == yours if None not in (mine, yours) else may_differ or change.bytes == found.bytes:
             return change.revision
     return 0
+
+
+def alike(one: Record, other: Record) -> tuple[Record, Record]:
+    """Both records, each without the texts that only the other one knows to be redacted.
+
+    A redacted change is then redacted in both, and is not taken for another one of the same millisecond.
+    """
+    here, there = lacking(one.redactions, other.redactions), lacking(other.redactions, one.redactions)
+    return without(one, here), without(other, there)
 
 
 def is_same_change(one: Change, other: Change) -> bool:
@@ -79,28 +96,18 @@ def is_same_change(one: Change, other: Change) -> bool:
     return (one.revision, one.at, one.op, one.by) == (other.revision, other.at, other.op, other.by)
 
 
-def later_changes(record: Record, after: int = 0) -> list[tuple[Change, bytes | None]]:
-    """The changes after a revision, newest first, each with the text that it put in; None if that is unknown.
-
-    It is unknown also if it was altered since, by a redaction or a merge.
-    """
-    found: list[tuple[Change, bytes | None]] = []
-    for change, content in _outcomes(record):
-        text = None
-        if content is not None and not change.is_altered:
-            start = len(content) - change.bytes if change.offset is None else change.offset
-            text = content[start : start + change.bytes]
-        if change.revision > after:
-            found.append((change, text))
-    return found
+def later_changes(record: Record, after: int = 0) -> list[tuple[Change, PutIn]]:
+    """The changes after a revision, newest first, each with the text that it put in."""
+    return [(change, _put_in(change, content)) for change, content in _outcomes(record) if change.revision > after]
 
 
-def are_among(some: Sequence[tuple[Change, bytes | None]], others: Sequence[tuple[Change, bytes | None]]) -> bool:
+def are_among(some: Sequence[tuple[Change, PutIn]], others: Sequence[tuple[Change, PutIn]]) -> bool:
     """Whether each of some ``later_changes`` is one of the others, under any revision, as they may be renumbered.
 
+    Those of two records are compared once these are ``alike``.
     Two machines, or one, may change a record twice in one millisecond, so the texts are compared as well.
     """
-    left = defaultdict[object, list[bytes | None]](list)
+    left = defaultdict[object, list[PutIn]](list)
     for change, text in others:
         left[change.at, change.op, change.by].append(text)
     for change, text in sorted(some, key=lambda each: each[1] is None):  # an unknown text, which may be any, comes last
@@ -159,6 +166,13 @@ def _may_have_lost(record: Record, other: Record) -> bool:
         return False
     earliest = min(other.origins.values())
     return any(revision <= earliest for origin, revision in record.origins.items() if origin not in other.origins)
+
+
+def _put_in(change: Change, content: bytes | None) -> PutIn:
+    """The text that a change put in, given the content after it; unknown also if a merge altered it."""
+    if content is None or change.merged:
+        return None
+    return "redacted" if change.redacted else inserted(content, change)
 
 
 def _outcomes(record: Record) -> Iterator[tuple[Change, bytes | None]]:

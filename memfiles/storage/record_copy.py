@@ -22,7 +22,7 @@ from memfiles.errors import RecordCorrupt
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import encode_entry, read_entry
 from memfiles.records.keys import id_path, uid_of
-from memfiles.records.lineage import are_among, later_changes
+from memfiles.records.lineage import alike, are_among, later_changes
 from memfiles.records.marks import EntryRecord, Mark, buries, is_tombstone, vacated
 from memfiles.records.record import Record, read_record
 from memfiles.storage.atomic import Signature, is_settled, storage_failure
@@ -206,13 +206,15 @@ class RecordCopy:
     def _is_known(self, before: Record | Entry) -> bool:
         """Whether the source has the last changes of the target's record, wherever its entry is now.
 
-        One alone may be another's of the same millisecond, as a redacted text may have been any.
+        One alone may be another's of the same millisecond, as a text that a merge altered may have been any.
         """
-        last = [each for each in later_changes(_text_of(before)) if each[0].op not in _DECLARED][:_LAST]
         marks = _records(self._source, map(id_path, _ids_of(before)))
         places = [_path_of(before), *(mark.target for mark in marks if isinstance(mark, Mark) and mark.leads)]
         found = (it for it in _records(self._source, places) if isinstance(it, Record | Entry) and _are_one(it, before))
-        return any(are_among(last, later_changes(_text_of(it))) for it in found)
+        pairs = (map(later_changes, alike(_text_of(before), _text_of(it))) for it in found)
+        return any(
+            are_among([each for each in here if each[0].op not in _DECLARED][:_LAST], there) for here, there in pairs
+        )
 
     def _erase_forgotten(self) -> None:
         """Leave marks of entries that were changed in the target, perhaps elsewhere, and forgotten in the source."""

@@ -186,6 +186,16 @@ def test_a_redaction_hides_no_common_change() -> None:
     assert 2 == common_revision(written(record, "y", by=None), redacted)
 
 
+def test_a_redacted_change_is_not_another_one_of_its_millisecond() -> None:
+    """Another machine's line of the same revision has another text, whatever the redacted one was."""
+    one, other = (append(seeded("x"), Stamp(LATER), text=text).record for text in ("hunter2", "hello"))
+    assert one is not None and other is not None
+    redacted, _ = redact(one, Stamp(LATER), text="hunter2")
+    assert redacted is not None
+
+    assert [1, 1, 2] == [common_revision(*pair) for pair in ((redacted, other), (other, redacted), (redacted, one))]
+
+
 def test_a_change_behind_an_unknown_past_is_still_known() -> None:
     """A change by hand leaves no text of what was before, but the log of it."""
     record = written(seeded("x"), "y", by=None)

@@ -95,6 +95,18 @@ def test_a_loser_keeps_no_text_that_the_winner_redacted(on_conflict: ConflictPol
     assert b"hunter2" not in encode_entry(found.loser)
 
 
+def test_a_change_of_the_same_moment_as_a_redacted_one_stays() -> None:
+    """Who redacted a text does not thereby know what another machine wrote in that millisecond."""
+    one, other = (resaved(shared(), f"one\ntwo\nthree\n{text}\n", at=at(2)) for text in ("hunter2", "four"))
+    text, _ = redact(one.text, Stamp(at(3)), text="hunter2")
+    assert text is not None
+    redacted = here(replace(one, text=text))
+
+    for found in (merged(redacted, there(other), base=shared()), merged(there(other), redacted, base=shared())):
+        kept = [entry_of(found).content, *([found.loser.content] if isinstance(found.loser, Entry) else [])]
+        assert "four\n" in "".join(kept)
+
+
 @pytest.mark.parametrize("on_conflict", ["local", "remote"])
 def test_notes_that_cannot_be_merged_leave_a_loser(on_conflict: ConflictPolicy) -> None:
     """The policy says whose text stands; the other is kept whole, and in the history."""

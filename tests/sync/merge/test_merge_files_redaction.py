@@ -140,6 +140,19 @@ def test_only_what_is_new_in_an_edit_was_inserted(new: str) -> None:
         assert f"one\nthe word is {REPLACED[new]}\nthree\n" == result.record.content
 
 
+@pytest.mark.parametrize("shared_line", ["", "- known\n"])
+def test_a_line_of_the_same_moment_as_the_redacted_one_stays(shared_line: str) -> None:
+    """Two machines that had no mirror yet wrote under one revision, in one millisecond; one redacts its own line."""
+    start = seeded(f"one\n{shared_line}")
+    one, other = (append(start, Stamp(AT), text=text).record for text in (f"{NEEDLE}\n", "- Bob is on Pro\n"))
+    assert one is not None and other is not None
+    clean, _ = redact(one, Stamp(AT), text=NEEDLE)
+    assert clean is not None
+
+    for result in (*both_ways(other, clean), *both_ways(other.stamped(HERE), clean.stamped(THERE))):
+        assert {"- Bob is on Pro", "[redacted]"} <= {*result.record.content.splitlines()}
+
+
 def test_what_was_left_of_a_text_before_stays() -> None:
     """Whoever redacted saw the fragment, and took out the whole text only."""
     start = done(shared(), partial(edit, old="ter2", new=""), by=THERE)
