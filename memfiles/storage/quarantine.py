@@ -2,7 +2,7 @@
 
 ``quarantine`` holds files that could not be read, moved byte for byte and never followed; ``conflicts`` holds the
 losing sides of merges that were not clean. They are read or deleted only to redact or forget a record, or to settle a
-conflict. What ``Store`` and recovery call raises ``OSError``; what others call raises ``StorageFailed``.
+conflict. The functions raise ``OSError``, ``Quarantine`` raises ``StorageFailed``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Literal
 from msgspec import Struct
 
 from memfiles.errors import RecordCorrupt
-from memfiles.records import NamedTuple, late_pattern
+from memfiles.records import NamedTuple, late_pattern, sha256
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import read_entry
 from memfiles.records.history import texts_in
-from memfiles.records.keys import entry_place, id_path, user_in
+from memfiles.records.keys import ENTRIES, entry_place, id_path, user_in
 from memfiles.records.marks import Mark, buries, is_tombstone
 from memfiles.records.record import MAX_RECORD_BYTES, read_record
 from memfiles.records.redactions import Piece, reveal
@@ -34,8 +34,10 @@ CONFLICTS = "conflicts"
 REASON_SUFFIX = ".reason.json"
 _AT_ONCE = 8 << 20
 _ESCAPES = late_pattern(rb'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
+_ABSENT = suppress(FileNotFoundError, NotADirectoryError)
 MergeSide = Literal["local", "remote"]
 _ESCAPED_BYTES = 6  # that JSON may take for one byte
+_LONGEST_NAME = 214  # of 255 bytes that a file name may have: the time, the number and the suffix take the rest
 
 
 class KeptCopy(NamedTuple):
@@ -59,27 +61,26 @@ class Quarantine(Struct, frozen=True):
 
     def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
         """See ``KeptCopies``."""
-        return remove_copies(self._opened(), path, holding=holding)
+        with storage_failure(f"the copies of {path} cannot be removed"):
+            return remove_copies(self._opened(), path, holding=holding)
 
     def remove_if(self, is_unwanted: Callable[[str, bytes], bool]) -> None:
         """See ``KeptCopies``."""
-        remove_if(self._opened(), is_unwanted)
+        with storage_failure("the kept copies cannot be removed"):
+            remove_if(self._opened(), is_unwanted)
 
     def notes(self, folder: str) -> list[KeptCopy]:
         """See ``KeptConflicts``."""
-        try:
-            directory = self._opened()
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return notes(directory, folder)
+        with storage_failure(f"the folder {folder} cannot be listed"), _ABSENT:
+            return notes(self._opened(), folder)
+        return []
 
     def read(self, kept: str) -> bytes | None:
         """See ``KeptConflicts``."""
-        try:
+        with storage_failure(f"{kept} cannot be read"), suppress(RecordCorrupt):
             found = atomic.read(self._opened(), kept, limit=MAX_RECORD_BYTES)
-        except RecordCorrupt:
-            return None
-        return found[0] if found is not None else None
+            return found[0] if found is not None else None
+        return None
 
     def keep(self, path: str, data: bytes, *, reason: str, at: str, folder: str, lost: MergeSide | None = None) -> None:
         """See ``KeptConflicts``."""
@@ -124,30 +125,27 @@ def keep_copy(
 
 def notes(directory: int, folder: str) -> list[KeptCopy]:
     """What is known of everything in ``folder``."""
-    with storage_failure(f"the folder {folder} cannot be listed"):
-        return [_note_of(directory, f"{folder}/{name}") for name in _names(directory, folder)]
+    return [_note_of(directory, f"{folder}/{name}") for name in _names(directory, folder)]
 
 
 def remove_if(directory: int, is_unwanted: Callable[[str, bytes], bool]) -> None:
     """Delete the copies that ``is_unwanted``, given the path of the record and the bytes, none of what is no file."""
-    with storage_failure("the kept copies cannot be removed"):
-        for kept in _everything(directory):
-            try:
-                found = atomic.read(directory, kept, limit=MAX_RECORD_BYTES)
-            except (OSError, RecordCorrupt):
-                found = None  # it is a folder, or whatever else stood in the way of a record
-            if is_unwanted(_name_in(kept).replace("~", "/"), found[0] if found else b""):
-                _remove(directory, kept)
+    for kept in _everything(directory):
+        try:
+            found = atomic.read(directory, kept, limit=MAX_RECORD_BYTES)
+        except RecordCorrupt:
+            found = None  # it is a folder, or whatever else stood in the way of a record
+        if is_unwanted(_note_of(directory, kept).path, found[0] if found else b""):
+            _remove(directory, kept)
 
 
 def remove_copies(directory: int, path: str, *, holding: Sequence[Piece] | None = None) -> int:
     """Delete the copies of the record at ``path``, or those ``holding`` a redacted text; returns how many."""
-    with storage_failure(f"the copies of {path} cannot be removed"):
-        copies = [kept for kept in _everything(directory) if _name_in(kept) == _name_of(path)]
-        removed = [kept for kept in copies if holding is None or _holds(directory, kept, holding)]
-        for kept in removed:
-            _remove(directory, kept)
-        return len(removed)
+    copies = [kept for kept in _everything(directory) if _name_in(kept) == _name_of(path)]
+    removed = [kept for kept in copies if holding is None or _holds(directory, kept, holding)]
+    for kept in removed:
+        _remove(directory, kept)
+    return len(removed)
 
 
 def holds(data: bytes, pieces: Sequence[Piece]) -> bool:
@@ -198,8 +196,12 @@ def _noted_place(
 
 
 def _name_of(path: str) -> str:
-    """The path of a record as a part of file names."""
-    return path.replace("/", "~")
+    """The path of a record as a part of file names; of a long one, the folder of its agent is only a digest."""
+    name = path.replace("/", "~")
+    if len(os.fsencode(name)) <= _LONGEST_NAME:
+        return name
+    _, users, rest = name.partition("~users~")
+    return f"{ENTRIES}~{sha256(os.fsencode(name)).hexdigest()[:40]}{users}{rest}"
 
 
 def _name_in(kept: str) -> str:
@@ -208,30 +210,35 @@ def _name_in(kept: str) -> str:
 
 
 def _names(directory: int, folder: str) -> list[str]:
-    """The names in a folder, without the reasons."""
-    try:
+    """The names in a folder, without the reasons; none if there is no such folder."""
+    with _ABSENT:
         return sorted(name for name in atomic.names(directory, folder) if not name.endswith(REASON_SUFFIX))
-    except OSError:
-        return []
+    return []
 
 
 def _note_of(directory: int, kept: str) -> KeptCopy:
+    path = _name_in(kept).replace("~", "/")
     try:
         note = atomic.read(directory, kept + REASON_SUFFIX, limit=64 * 1024)
         said = json.loads(note[0]) if note else {}
         lost: MergeSide | None = said["lost"] if said.get("lost") in ("local", "remote") else None
-        return KeptCopy(kept, _name_in(kept).replace("~", "/"), str(said["reason"]), str(said.get("at", "")), lost)
+        if _name_of(said.get("path", path)) == _name_in(kept):  # else somebody changed the note
+            path = said.get("path", path)
+        return KeptCopy(kept, path, str(said["reason"]), str(said.get("at", "")), lost)
     except (RecordCorrupt, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return KeptCopy(kept, _name_in(kept).replace("~", "/"))
+        return KeptCopy(kept, path)
 
 
 def _holds(directory: int, kept: str, pieces: Sequence[Piece]) -> bool:
     """Whether a copy, or a file in a copied folder, holds one of these texts; it may have any size."""
     try:
-        if stat.S_ISDIR(os.stat(kept, dir_fd=directory, follow_symlinks=False).st_mode):
+        mode = os.stat(kept, dir_fd=directory, follow_symlinks=False).st_mode
+        if stat.S_ISDIR(mode):
             return any(_holds(directory, f"{kept}/{name}", pieces) for name in atomic.names(directory, kept))
+        if not stat.S_ISREG(mode):
+            return False
         descriptor = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     overlap = max((piece.size for piece in pieces), default=0) * _ESCAPED_BYTES
     with os.fdopen(descriptor, "rb") as file:

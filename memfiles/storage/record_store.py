@@ -100,7 +100,11 @@ class Records(Protocol):
 
 
 class KeptCopies(Protocol):
-    """The copies of records that a store put aside because they could not be used, or that lost in a merge."""
+    """The copies of records that a store put aside because they could not be used, or that lost in a merge.
+
+    Who removes text never takes an error for "nothing there": what cannot be looked at may hold the text, so the call
+    is ``StorageFailed`` until it can, and reports no success.
+    """
 
     def listing(self) -> list[tuple[str, str]]:
         """The name and reason of everything that is in quarantine."""

@@ -13,7 +13,8 @@ import pytest
 from memfiles import BudgetExceeded, InvalidArgument, Memory, ReadOnly, RevisionConflict, Session
 from memfiles.cli.doctor.checks import check_entries
 from memfiles.records.entry import Kind
-from memfiles.records.keys import USER_MAX, user_hash
+from memfiles.records.keys import USER_MAX, agent_folder, user_hash
+from memfiles.storage.home import home_of
 from memfiles.workflow.workflow import Workflow
 from tests.support.records import files_under
 from tests.support.stores import put_by_hand
@@ -455,3 +456,18 @@ def test_a_note_for_all_does_not_tell_whose_session_folded_it(memory: Memory) ->
 
     assert 3 == len(receipt.folded)
     assert {"agent": "support", "source": receipt.plan} == note.provenance.shown
+
+
+@pytest.mark.parametrize("agent", ["客户支持助理机器人中文名称", "a" * 120])
+def test_a_damaged_entry_of_a_user_is_saved_again_whatever_the_agents_name(tmp_path: Path, agent: str) -> None:
+    """The copy that is kept of it has the path in its note, as a file name may have 255 bytes."""
+    with opened(tmp_path, f"memory: {{durability: os, entries: {{}}}}\nagents: {{{agent}: {{}}}}\n") as memory:
+        ada = memory.session(agent, user="ada")
+        memory.entries.save(ada, "plan", "Ada is on Pro")
+        (path,) = (it for it in memory.manager.records.paths(f"entries/{agent_folder(agent)}/users/{user_hash('ada')}"))
+        put_by_hand(tmp_path / ".memory", path, b"{")
+        memory.entries.save(ada, "plan", "Ada is on Free")
+        found, kept = memory.entries.get(ada, "plan"), home_of(tmp_path / ".memory").kept.notes("quarantine")
+
+    assert found is not None
+    assert ("Ada is on Free", [path]) == (found.content, [note.path for note in kept])

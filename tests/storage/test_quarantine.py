@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from memfiles.errors import StorageFailed
+from memfiles.records.keys import entry_path, user_hash
 from memfiles.records.redactions import NONCE_BYTES, Piece, piece_of
 from memfiles.storage import quarantine
 from memfiles.storage.atomic import Descriptor
 
 AT = "2026-11-21T09:00:00.000Z"
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -143,3 +148,73 @@ def test_a_folder_goes_with_all_that_is_in_it_where_a_file_in_it_holds_the_text(
     assert 1 == quarantine.remove_copies(directory, "notes.json")
     assert [] == os.listdir(tmp_path / "quarantine")
     assert b"hunter2" == (tmp_path / "elsewhere").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda copies: copies.remove("notes.json", holding=[piece(b"hunter2")]),
+        lambda copies: copies.remove_if(lambda path, data: True),
+        lambda copies: copies.listing(),
+        lambda copies: copies.notes("conflicts"),
+    ],
+)
+def test_a_folder_that_cannot_be_opened_is_not_an_empty_one(
+    directory: int, call: Callable[[quarantine.Quarantine], object]
+) -> None:
+    """With too many open files a redaction would report success, and the copy that holds the text would stay."""
+    kept = quarantine.Quarantine(directory)
+    kept.keep("notes.json", b"hunter2", reason="why", at=AT, folder="quarantine")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(StorageFailed):
+            call(kept)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    assert 1 == len(kept.listing())
+    assert 1 == kept.remove("notes.json", holding=[piece(b"hunter2")])
+
+
+@pytest.mark.parametrize("below", ["", "/below"])
+def test_a_copy_that_cannot_be_read_may_hold_the_text(
+    tmp_path: Path, directory: int, below: str, require_root: Callable[[], None]
+) -> None:
+    """Nor is it taken for nothing by a forget: whoever removes text is told to give access first."""
+    require_root()  # to be someone else for a moment
+    kept = tmp_path / "quarantine" / "notes.json.x.1"
+    (kept if below else kept.parent).mkdir(parents=True)
+    (tmp_path / f"{kept}{below}").write_bytes(b"hunter2")
+    (tmp_path / f"{kept}{below}").chmod(0o600)
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o600)
+    copies = quarantine.Quarantine(directory)
+    os.seteuid(NOBODY)
+    try:
+        with pytest.raises(StorageFailed, match="cannot be removed: Permission denied"):
+            copies.remove("notes.json", holding=[piece(b"hunter2")])
+        with pytest.raises(StorageFailed, match="cannot be removed"):
+            copies.remove_if(lambda path, data: data == b"hunter2" or not data)
+    finally:
+        os.seteuid(0)
+
+    assert kept.exists()
+    assert 1 == copies.remove("notes.json", holding=[piece(b"hunter2")])
+
+
+@pytest.mark.parametrize("folder", ["a" * 120, "=e5" * 53])
+def test_a_path_too_long_for_a_file_name_is_in_the_note(directory: int, folder: str) -> None:
+    """That of a user's entry, if the agent's name has a long folder; without its note a copy is still of that user."""
+    path = entry_path(f"{folder}/users/{user_hash('ada')}", "c" * 40)
+    copies, seen = quarantine.Quarantine(directory), []
+    for text in (b"hunter2", b"other"):
+        copies.keep(path, text, reason="why", at=AT, folder="conflicts", lost="local")
+    (first, second), removed = copies.notes("conflicts"), copies.remove(path, holding=[piece(b"hunter2")])
+    (left,) = copies.notes("conflicts")
+    os.unlink(f"{left.kept}.reason.json", dir_fd=directory)
+    copies.remove_if(lambda *given: bool(seen.append(given)))
+
+    assert (path, path, 1, path) == (first.path, second.path, removed, left.path)
+    assert [(path.rpartition("/users/")[2], b"other")] == [(at.rpartition("/users/")[2], data) for at, data in seen]
+    assert 1 == copies.remove(path)
