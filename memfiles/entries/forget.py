@@ -35,7 +35,7 @@ from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage.events import Progress, RecordChanged
-from memfiles.storage.quarantine import holds_forgotten_entry
+from memfiles.storage.quarantine import holds, holds_forgotten_entry
 from memfiles.storage.record_store import forget_notes
 from memfiles.storage.store import kept_with
 
@@ -122,9 +122,13 @@ class Forgetter:
         """Remove what a killed forget left behind; errors as of ``forget``.
 
         These are the noted records that lost text since, also where a save over the mark of a forgotten entry followed.
-        One that only changed stays noted, as its forget may still be in progress.
+        One that only changed stays noted, as its forget may still be in progress. With a new index all kept copies are
+        cleaned once, as a power cut takes an index and its notes.
         """
         shared = forget_notes(self._db.store)
+        if shared is None and not self._db.index.ask(database.are_copies_cleaned):
+            self._db.store.kept.remove_if(self._holds_removed)
+            self._db.index.change(database.note_cleaned)
         noted = self._db.index.ask(noted_forgets) | (shared.noted_forgets() if shared is not None else {})
         of_entries = {path: revision for path, revision in noted.items() if uid_of(path) is None}
         found = ((self._db.repository.look(path).record, revision) for path, revision in of_entries.items())
@@ -204,6 +208,14 @@ class Forgetter:
             self._db.store.kept.remove_if(lambda path, data: holds_forgotten_entry(path, data, mark=self._db.mark))
         finally:
             self._db.store.scrub()
+
+    def _holds_removed(self, path: str, data: bytes) -> bool:
+        """Whether a copy of the record at ``path`` holds a text redacted in an entry, or is of a forgotten one."""
+        if entry_place(path) is None:
+            return False
+        record = self._db.repository.look(path).record
+        is_redacted = isinstance(record, Entry) and holds(data, record.text.redactions)
+        return is_redacted or holds_forgotten_entry(path, data, mark=self._db.mark)
 
     def _report(
         self, view: View, entries: Iterable[Entry], *, dry_run: bool = False, held_by: tuple[str, ...] = ()

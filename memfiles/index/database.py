@@ -73,7 +73,7 @@ TABLES = (
     "CREATE INDEX entry_by_alias ON entry (id) WHERE aliases <> '[]'",
     *fts.TABLES,
 )
-_FORGET, _BLANKED, _MEANING = "forget ", "blanked ", "meaning"
+_FORGET, _BLANKED, _MEANING, _CLEANED = "forget ", "blanked ", "meaning", "cleaned"
 _DUE = {
     "expires_at": """
         FROM entry INDEXED BY entry_by_end
@@ -126,7 +126,7 @@ def note_forgets(connection: sqlite3.Connection, revisions: Mapping[str, int]) -
     """Note records that are to be forgotten, by path, with their revisions, before their content goes; may be repeated.
 
     A kill in between leaves the note, and the next process that opens the index finishes the work. A lost index loses
-    the note together with the content that it held.
+    the note together with the content that it held, so whoever opens a new one cleans the kept copies: ``note_cleaned``.
     """
     noted = [(_FORGET + path, revision) for path, revision in revisions.items()]
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)
@@ -136,6 +136,16 @@ def noted_forgets(connection: sqlite3.Connection) -> dict[str, int]:
     """The records whose content may not be gone completely, by path, and their revisions when they were noted."""
     found = connection.execute("SELECT key, value FROM meta WHERE key > ? AND key < ?", (_FORGET, _FORGET + "~"))
     return {key.removeprefix(_FORGET): revision for key, revision in found}
+
+
+def are_copies_cleaned(connection: sqlite3.Connection) -> bool:
+    """Whether ``note_cleaned`` was called since the index was built."""
+    return connection.execute("SELECT 1 FROM meta WHERE key = ?", (_CLEANED,)).fetchone() is not None
+
+
+def note_cleaned(connection: sqlite3.Connection) -> None:
+    """Note that no kept copy holds what a forget removed whose note an earlier index had."""
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", (_CLEANED,))
 
 
 def may_have_forgets(connection: sqlite3.Connection) -> bool:

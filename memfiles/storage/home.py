@@ -362,7 +362,7 @@ class NoteFiles(Struct, frozen=True):
         """See ``ForgetNotes``."""
         with storage_failure("what is to be redacted cannot be noted"):
             root = Descriptor.of_directory(self.directory)
-            atomic.make_folder(root, _REDACTIONS)
+            atomic.make_folders(root, _REDACTIONS, flush=True)
             for path, revision in revisions.items():
                 with suppress(FileExistsError):
                     atomic.create(root, f"{_REDACTIONS}/{path}", b"%d" % revision)

@@ -125,8 +125,7 @@ def _is_gone(target: RecordStore, path: str, data: bytes) -> bool:
 
     record = decoded_at(target, path)
     redactions = record.text.redactions if isinstance(record, Entry) else getattr(record, "redactions", ())
-    is_redacted = bool(redactions) and holds(data, redactions)
-    return is_redacted or holds_forgotten_entry(path, data, mark=mark)
+    return holds(data, redactions) or holds_forgotten_entry(path, data, mark=mark)
 
 
 def _audit_copied(source: MemoryHome, target: MemoryHome) -> int:

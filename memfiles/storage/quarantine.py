@@ -150,7 +150,7 @@ def remove_copies(directory: int, path: str, *, holding: Sequence[Piece] | None 
 
 def holds(data: bytes, pieces: Sequence[Piece]) -> bool:
     """Whether the bytes of a copy hold one of these texts, as they are or in a history."""
-    return bool(reveal(pieces, _texts_of(data)))
+    return bool(pieces) and bool(reveal(pieces, _texts_of(data)))
 
 
 def holds_forgotten_entry(path: str, data: bytes, *, mark: Callable[[str], Mark | None]) -> bool:

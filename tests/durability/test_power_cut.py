@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from memfiles.storage.atomic import sync_folder, sync_published
+from memfiles.storage.home import NoteFiles
 from tests.durability.conftest import Program, Programs
 from tests.durability.disks import disk
 from tests.durability.loss_sweep import STORIES
+from tests.durability.losses import states
 from tests.durability.operations import opened
+from tests.durability.recorder import record
 from tests.support.another_process import another_process
 
 pytestmark = pytest.mark.slow
@@ -95,6 +98,16 @@ def test_the_losses_find_a_missing_flush(missing: str, program: Program, scratch
     moments = program("tests.durability.loss_sweep", scratch, "two appends", "--pretended", missing)
 
     assert _harmful(moments)
+
+
+@pytest.mark.usefixtures("require_tracing")
+def test_no_loss_takes_the_note_of_a_redaction(tmp_path: Path) -> None:
+    """Not even of the first one, for which the folders of the notes are made."""
+    recording = record(lambda: NoteFiles(tmp_path).note_forgets({"notes.json": 3}), tmp_path)
+    trees = [tree for _, tree in states(recording, recording.clock + 1)]
+
+    assert [b"3"] * len(trees) == [note.data for tree in trees if (note := tree.get(".state/redactions/notes.json"))]
+    assert trees
 
 
 @pytest.mark.power

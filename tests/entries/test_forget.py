@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.entries.forget import Forgetter
+from memfiles.index.database import PATH
 from memfiles.index.index import Index
 from memfiles.index.text import fts as texts
 from memfiles.storage import quarantine
@@ -112,6 +115,27 @@ def test_a_kill_in_the_middle_is_made_good_although_the_key_is_saved_again(
         assert [] == files_holding(tmp_path, WORD)
         found = entries.get(visitor, "animal")
         assert (saves or (None,))[-1] == (found.content if found is not None else None)
+
+
+@pytest.mark.directory("its index is not flushed, and has the notes")
+@pytest.mark.parametrize("folder", ["quarantine", "conflicts"])
+def test_a_power_cut_in_the_middle_is_made_good_though_it_takes_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """With the index goes the note of the forget, and the kept copies are no part of the index."""
+    visitor, kept = Visitor(), home_of(tmp_path).kept
+    with entries_in(tmp_path, durability="fsync") as entries:
+        entries.save(visitor, "animal", f"a {WORD} swims")
+        entries.save(visitor, "other", "stays")
+        for path, body in files_under(tmp_path / "entries").items():
+            kept.keep(f"entries/{path}", body, reason="test", at="2026-11-22T00:00:00.000Z", folder=folder)
+    in_a_child(lambda: _forget_until(tmp_path, monkeypatch, quarantine, "remove_if"))
+    with closing(sqlite3.connect(tmp_path / PATH)) as index, index:
+        index.execute("UPDATE meta SET value = 'an earlier boot' WHERE key = 'boot'")
+    with entries_in(tmp_path, durability="fsync") as entries:
+        entries.search(visitor, "stays")
+
+        assert ([], 1) == (files_holding(tmp_path, WORD), len(kept.notes(folder)))
 
 
 def _forget_until(directory: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str) -> None:

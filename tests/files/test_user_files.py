@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +22,12 @@ from memfiles import (
 from memfiles.adapters.shapes.memory_tool import MemoryCommands
 from memfiles.files.manager import MemoryManager
 from memfiles.records.keys import user_file_path
+from memfiles.storage import quarantine
 from memfiles.storage.events import RecordChanged
+from memfiles.storage.home import home_of
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import run
+from tests.entries.test_forget import in_a_child
 from tests.secrets.secret_corpus import SECRETS
 from tests.support.records import files_under
 from tests.support.saved import files_holding
@@ -204,6 +208,32 @@ def test_a_redaction_leaves_nothing_of_the_text(tmp_path: Path) -> None:
             synced(memory)
             assert "# Diary\n- [redacted] is on Free\n- she called\n" == memory.manager.read("diary", user="ada")
     assert [[], [], []] == [files_holding(tmp_path / place, SECRET) for place in ("one", "two", "mirror")]
+
+
+@pytest.mark.directory("its index has the notes of redactions in the files of users")
+def test_a_redaction_that_was_cut_off_is_finished_though_its_note_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut takes the index with the note of it: whoever builds a new one looks through the kept copies."""
+
+    def redacted_until_the_copies() -> None:
+        with opened(tmp_path, WORKFLOW) as memory:
+            monkeypatch.setattr(quarantine, "remove_copies", lambda *_, **__: os._exit(9))
+            memory.manager.redact("diary", SECRET, user="ada")
+
+    kept, path = home_of(tmp_path / ".memory").kept, user_file_path("ada", "diary-1")
+    with opened(tmp_path, WORKFLOW) as memory:
+        memory.manager.append("diary", f"- {SECRET} is on Pro\n", user="ada")
+    body = (tmp_path / ".memory" / path).read_bytes()
+    kept.keep(path, body, reason="test", at="2026-11-22T00:00:00.000Z", folder="conflicts", lost="local")
+    in_a_child(redacted_until_the_copies)
+    for file in (tmp_path / ".memory/.state").glob("index.sqlite*"):
+        file.unlink()
+    with opened(tmp_path, WORKFLOW) as memory:
+        memory.users.list()
+
+    assert "[redacted]" in (tmp_path / ".memory" / path).read_text()
+    assert [] == files_holding(tmp_path / ".memory", SECRET)
 
 
 @pytest.mark.slow
