@@ -126,7 +126,7 @@ def note_forgets(connection: sqlite3.Connection, revisions: Mapping[str, int]) -
     """Note records that are to be forgotten, by path, with their revisions, before their content goes; may be repeated.
 
     A kill in between leaves the note, and the next process that opens the index finishes the work. A lost index loses
-    the note together with the content that it held, so whoever opens a new one cleans the kept copies: ``note_cleaned``.
+    the note together with the content that it held, so whoever builds a new one cleans the kept copies.
     """
     noted = [(_FORGET + path, revision) for path, revision in revisions.items()]
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from bisect import insort
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -245,14 +245,17 @@ class AuditFiles:
 
     def blank(self, users: Collection[str]) -> None:
         """See ``AuditPages``: a line keeps its length, so that what others append meanwhile stays whole."""
-        with suppress(FileNotFoundError):
+        try:
             root = Descriptor.of_directory(self._directory)
-            months = [f"{AUDIT}/{name}" for name in sorted(atomic.names(root, AUDIT))]
-            runs: set[bytes] = set()
-            for month in months:
-                with _opened(root, month, os.O_RDONLY) as file:
-                    runs |= runs_in(file, users)
-            for month in months:
+            months = [f"{AUDIT}/{name}" for name in _months_among(atomic.names(root, AUDIT))]
+        except FileNotFoundError:
+            return
+        runs: set[bytes] = set()
+        for month in months:
+            with suppress(FileNotFoundError), _opened(root, month, os.O_RDONLY) as file:  # dropped meanwhile
+                runs |= runs_in(file, users)
+        for month in months:
+            with suppress(FileNotFoundError):
                 _blank(root, month, users=users, runs=runs)
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:
@@ -262,7 +265,7 @@ class AuditFiles:
                 folder = Descriptor.of_folder(Descriptor.of_directory(self._directory), AUDIT)
             except FileNotFoundError:
                 return ()
-            found = sorted(name for name in os.listdir(folder) if _MONTH.fullmatch(name.encode()) and name[:7] < before)
+            found = [name for name in _months_among(os.listdir(folder)) if name[:7] < before]
             for name in found if not dry_run else ():
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
@@ -292,7 +295,7 @@ class AuditFiles:
         """The files of the log, the last month first, each open to read or with the reason why it cannot be read."""
         try:
             folder = Descriptor.of_folder(Descriptor.of_directory(self._directory), AUDIT)
-            names = sorted((it for it in os.listdir(folder) if _MONTH.fullmatch(it.encode())), reverse=True)
+            names = _months_among(os.listdir(folder))[::-1]
         except FileNotFoundError:
             return
         except OSError as error:
@@ -305,6 +308,11 @@ class AuditFiles:
                 yield name, f"it cannot be read: {error.strerror}"
                 continue
             yield name, opened if stat.S_ISREG(os.fstat(opened).st_mode) else "it is not a regular file"
+
+
+def _months_among(names: Iterable[str]) -> list[str]:
+    """Those that are names of months, the first one first; whatever else is in the folder is not the audit's."""
+    return sorted(name for name in names if _MONTH.fullmatch(os.fsencode(name)))
 
 
 def runs_in(lines: Iterator[bytes] | BinaryIO, users: Collection[str]) -> set[bytes]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memfiles.records.keys import agent_folder, entry_path, entry_uid
-from memfiles.storage.audit_reader import AuditFilter, AuditReader
+from memfiles.storage.audit_reader import AuditFiles, AuditFilter, AuditReader
 from memfiles.storage.events import AuditEvent, AuditLog
 
 
@@ -138,6 +138,30 @@ def test_no_link_is_followed_and_no_pipe_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+class _Dropping(frozenset[str]):
+    """Users; as the first line is compared with them, a month is dropped."""
+
+    month: Path
+
+    def __contains__(self, user: object) -> bool:
+        self.month.unlink(missing_ok=True)
+        return super().__contains__(user)
+
+
+@pytest.mark.directory("other stores have no files")
+@pytest.mark.parametrize("dropped", ["2026-09", "2026-10"])
+def test_a_month_that_is_dropped_meanwhile_ends_no_blanking(tmp_path: Path, dropped: str) -> None:
+    """The months after it name the runs of a forgotten user as well; what else is in the folder is left alone."""
+    written(tmp_path, *(AuditEvent("get", user="5" * 40, run="of-ada", at=at(month)) for month in ("09", "10", "11")))
+    (tmp_path / "audit" / "older").mkdir()
+    (tmp_path / "audit" / os.fsdecode(b"\xff.jsonl")).touch()
+    users = _Dropping(["5" * 40])
+    users.month = tmp_path / f"audit/{dropped}.jsonl"
+    AuditFiles(tmp_path).blank(users)
+
+    assert [""] * 2 == [event.run for event in AuditReader(tmp_path).trail(limit=10).events]
+
+
 def test_a_long_log_takes_little_memory(tmp_path: Path) -> None:
     """Neither the log nor what does not fit is held; the newest are found without reading all of it."""
     line = b'{"at":"2026-%02d-21T09:00:00.000Z","op":"save","outcome":"ok","path":"entries/a/1.json","agent":"a"}\n'
