@@ -25,7 +25,7 @@ from memfiles.records.marks import Mark
 from memfiles.storage.audit_reader import NAMES_OF_RUNS
 from memfiles.storage.events import Progress
 from memfiles.storage.home import KeptConflicts, MemoryHome, needs_recovery
-from memfiles.storage.quarantine import CONFLICTS, FOLDER, holds, holds_forgotten_entry
+from memfiles.storage.quarantine import CONFLICTS, FOLDER, KeptCopy, holds, holds_forgotten_entry
 from memfiles.storage.record_copy import RecordCopy, decoded_at
 from memfiles.storage.record_store import CommitHook, RecordStore
 
@@ -97,18 +97,23 @@ def _kept_copied(source: MemoryHome, target: MemoryHome, store: RecordStore, rep
     """Copy the copies that were put aside, or lost in a merge, and may be kept there; how many were not there."""
     count = 0
     for folder in (FOLDER, CONFLICTS):
-        there = Counter((note.path, note.at, target.kept.read(note.kept)) for note in target.kept.notes(folder))
+        there = Counter(_identity(note, target.kept.read(note.kept)) for note in target.kept.notes(folder))
         for note in source.kept.notes(folder):
             body = source.kept.read(note.kept)
             if body is None:
                 report.left.append(note.kept)
-            elif there[note.path, note.at, body]:
-                there[note.path, note.at, body] -= 1
+            elif there[known := _identity(note, body)]:
+                there[known] -= 1
             elif not _is_gone(store, note.path, body):
                 given: dict[str, Any] = {"reason": note.reason, "at": note.at, "folder": folder, "lost": note.lost}
                 target.kept.keep(note.path, body, **given)
                 count += 1
     return count
+
+
+def _identity(note: KeptCopy, body: bytes | None) -> tuple[str, str, bytes | None]:
+    """What a copy is known by in both places; all bodies together may not fit in memory."""
+    return note.path, note.at, None if body is None else hashlib.blake2b(body, digest_size=16).digest()
 
 
 def _kept_cleaned(kept: KeptConflicts, target: RecordStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -17,6 +18,7 @@ from memfiles.errors import (
     StorageRefused,
 )
 from memfiles.files.manager import MemoryManager
+from memfiles.records.redactions import NONCE_BYTES, piece_of
 from memfiles.storage.postgres.store import PostgresStore
 from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
@@ -27,6 +29,7 @@ from tests.support.proxy import Cut, CuttingProxy
 from tests.support.records import declared, wait_until
 
 pytestmark = pytest.mark.slow
+AT, FOLDERS = "2026-11-22T00:00:00.000Z", ("quarantine", "conflicts")
 KILLS = 50 if os.environ.get("MEMFILES_EVERY_CALL") else 2
 
 
@@ -50,6 +53,28 @@ def test_the_postgresql_store_keeps_its_promises(
     url = own.url(own.workspace(), **way)
 
     question(StorePlace("tests.support.stores:postgres_store", (url,), own.pages_holding, trouble=proxy.cutting))
+
+
+def test_kept_copies_are_never_all_in_memory(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
+    """Each may have 64 MiB. Those of another record are not even fetched."""
+    workspace = server.workspace()
+    kept = open_store(workspace).home.kept
+    for number in range(24):
+        body = f"{number} hunter2".encode() + bytes(2 << 20)
+        kept.keep(f"notes-{number % 2}.json", body, reason="why", at=AT, folder="quarantine")
+    kept.keep("empty.json", b"", reason="why", at=AT, folder="conflicts")
+    held = piece_of(b"hunter2", known=(), nonce=bytes(NONCE_BYTES))
+    tracemalloc.start()
+    none = kept.remove("other.json", holding=[held])
+    of_others = tracemalloc.get_traced_memory()[1]
+    seen = []
+    kept.remove_if(lambda path, data: bool(seen.append((path, len(data)))))
+    of_all = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert (0, 25, 0) == (none, len(seen), dict(seen)["empty.json"])
+    assert (True, True) == (of_others < 1 << 20, of_all < 32 << 20), (of_others, of_all)
+    assert (12, 13) == (kept.remove("notes-1.json", holding=[held]), sum(len(kept.notes(it)) for it in FOLDERS))
 
 
 @pytest.mark.parametrize("cut", ["before", "during", "after"])

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,23 @@ def test_a_migration_takes_everything_and_can_be_repeated(
     assert records_of(source) == records_of(back) == records_of(there)
     assert [("notes-1.json", "why", AT, "local")] == [it[1:] for it in back.kept.notes("conflicts")]
     assert lines_of(source) == lines_of(back)
+
+
+def test_a_migration_has_no_two_kept_copies_in_memory(declare: Declare, tmp_path: Path) -> None:
+    """Each may have 64 MiB; they are told apart all the same, also by a repeated migration."""
+    with memfiles.open(declare(), watch=False) as memory:
+        memory.manager.append("notes", "- hello\n")
+    source, there = home_of(memory.workflow.place), home_of(tmp_path / "there")
+    for number in range(24):
+        source.kept.keep("notes-1.json", bytes(4 << 20) + b"%d" % number, reason="why", at=AT, folder="conflicts")
+    first = migrate(source, there, now=lambda: AT)
+    tracemalloc.start()
+    again = migrate(source, there, now=lambda: AT)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert (24, 0, 24) == (first.kept, again.kept, len(there.kept.notes("conflicts")))
+    assert most < 100 << 20, most  # a read takes room for the largest record, 64 MiB
 
 
 def test_a_migration_leaves_what_is_newer(declare: Declare, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, LiteralString, Protocol
 
@@ -16,6 +16,7 @@ from memfiles.storage.postgres.connections import Connections
 from memfiles.storage.quarantine import FOLDER, KeptCopy, MergeSide, holds
 
 _FETCHED_MAX = 16  # up to so many unknown records are fetched whole before a decision, of more the signatures
+_KEPT_AT_ONCE = 8 << 20  # bytes of kept copies that are fetched together, or one larger copy
 _KNOWN_MAX = 65_536  # signatures of about 200 bytes each
 
 # What a snapshot says holds in one history: that of a server since it was started, with tables that nobody replaced. A
@@ -39,7 +40,9 @@ STATEMENTS: dict[str, LiteralString] = {
     "find": "SELECT path, version, data FROM {s}.records WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
     "paths": "SELECT path FROM {s}.records WHERE workspace = %(workspace)s AND starts_with(path, %(folder)s)"
     " AND strpos(substr(path, length(%(folder)s) + 1), '/') = 0",
-    "kept": "SELECT id, path, data FROM {s}.quarantine WHERE workspace = %(workspace)s ORDER BY id",
+    "kept": "SELECT id, path, data FROM (SELECT id, path, data, sum(octet_length(data)) OVER (ORDER BY id)"
+    " - octet_length(data) AS before FROM {s}.quarantine WHERE workspace = %(workspace)s AND id > %(after)s"
+    " AND (%(path)s::text IS NULL OR path = %(path)s)) page WHERE before < %(at_once)s ORDER BY id",
     "kept_notes": "SELECT id, path, reason, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'), lost"
     " FROM {s}.quarantine WHERE workspace = %(workspace)s AND folder = %(folder)s ORDER BY id",
     "kept_copy": "SELECT data FROM {s}.quarantine WHERE workspace = %(workspace)s AND id = %(id)s",
@@ -250,8 +253,7 @@ class KeptRows(Struct, frozen=True):
 
     def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
         """See ``KeptCopies``."""
-        found = [(id, data) for id, of, data in self._rows() if of == path]
-        return self._remove([id for id, data in found if holding is None or holds(data, holding)])
+        return self._remove([id for id, _, data in self._rows(path) if holding is None or holds(data, holding)])
 
     def remove_if(self, is_unwanted: Callable[[str, bytes], bool]) -> None:
         """See ``KeptCopies``."""
@@ -261,8 +263,11 @@ class KeptRows(Struct, frozen=True):
         """See ``KeptConflicts``."""
         self._remove([_id_in(kept)])
 
-    def _rows(self) -> Sequence[tuple[Any, ...]]:
-        return self.asked.look("kept", what="the kept copies cannot be read")
+    def _rows(self, path: str | None = None) -> Iterator[tuple[Any, ...]]:
+        after, given = 0, {"path": path, "at_once": _KEPT_AT_ONCE}
+        while page := self.asked.look("kept", after=after, what="the kept copies cannot be read", **given):
+            after = page[-1][0]
+            yield from page
 
     def _remove(self, ids: Sequence[int]) -> int:
         if ids:
