@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from memfiles.storage.record_store import ChangeSet, NewVersion
 from tests.support import ROOT
 from tests.support.postgres import PostgresServer
 from tests.support.records import TickingClock, declared
+from tests.support.saved import files_holding
 
 FILES = [declared("notes", content="# Notes\n", cap=200), declared("plan"), declared("rules", content="- Be kind.\n")]
 Opening = Callable[[], MemoryManager]
@@ -101,15 +103,21 @@ def test_a_redaction_leaves_the_text_nowhere(manage: Opening, request: pytest.Fi
     one, other = manage(), manage()
     one.append("notes", "the door opens with swordfish\n")
     other.append("notes", "- more\n")
-    _break(one, "rules", b"swordfish is no record")
-    one.restore(FILES)
+    for path, body in (("notes.json", b"swordfish"), ("notes.json", b"trout"), ("rules.json", b"trout")):
+        for folder in ("quarantine", "conflicts"):
+            one.place.kept.keep(path, body, reason="why", at="2026-11-22T00:00:00.000Z", folder=folder)
     redacted = other.redact("notes", "swordfish")
+    kept = [(note.path, one.place.kept.read(note.kept)) for note in one.place.kept.notes("conflicts")]
 
-    assert (1, True) == (redacted.in_content, "swordfish" not in one.read("notes"))
+    assert (1, 2, True) == (redacted.in_content, redacted.copies_removed, "swordfish" not in one.read("notes"))
     assert all("swordfish" not in str(change) for change in one.log("notes"))
+    assert [("notes.json", b"trout"), ("rules.json", b"trout")] == kept
+    assert 2 == len(one.status()["quarantine"])
     if where.startswith("postgresql"):
         server: PostgresServer = request.getfixturevalue("server")
-        assert ["quarantine"] == server.pages_holding(b"swordfish")  # the copy of another file
+        assert [] == server.pages_holding(b"swordfish")
+    else:
+        assert [] == files_holding(Path(where), "swordfish")
 
 
 def test_a_record_that_cannot_be_read_is_put_aside(manage: Opening) -> None:
