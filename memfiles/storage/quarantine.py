@@ -17,7 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from memfiles.errors import RecordCorrupt
+from memfiles.errors import RecordCorrupt, StorageFailed
 from memfiles.records import NamedTuple, late_pattern, sha256
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import read_entry
@@ -55,9 +55,12 @@ class Quarantine(Struct, frozen=True):
 
     where: int | Path
 
-    def listing(self) -> list[tuple[str, str]]:
+    def listing(self, folder: str = FOLDER) -> list[tuple[str, str]]:
         """See ``KeptCopies``."""
-        return [(note.kept, note.reason) for note in self.notes(FOLDER)]
+        try:
+            return [(note.kept, note.reason) for note in self.notes(folder)]
+        except StorageFailed as error:
+            return [(folder, str(error))]
 
     def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
         """See ``KeptCopies``."""

@@ -106,8 +106,8 @@ class KeptCopies(Protocol):
     is ``StorageFailed`` until it can, and reports no success.
     """
 
-    def listing(self) -> list[tuple[str, str]]:
-        """The name and reason of everything that is in quarantine."""
+    def listing(self, folder: str = "quarantine") -> list[tuple[str, str]]:
+        """The name and reason of everything that is in the folder, for people; of the folder if it cannot be listed."""
 
     def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
         """Delete the copies of the record at ``path``, or those ``holding`` a redacted text; returns how many."""

@@ -92,7 +92,7 @@ def refused_in(where: MemoryPlace) -> dict[str, str]:
 
 def kept_in(where: MemoryPlace, folder: str) -> list[tuple[str, str]]:
     """The path and the reason of every copy kept in quarantine or conflicts; none if nothing exists there."""
-    return [(note.kept, note.reason) for note in home_of(where).kept.notes(folder)]
+    return home_of(where).kept.listing(folder)
 
 
 def _dirty(workflow: Workflow, home: MemoryHome, noted: LedgerSnapshot) -> list[Dirty]:

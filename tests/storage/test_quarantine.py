@@ -155,7 +155,6 @@ def test_a_folder_goes_with_all_that_is_in_it_where_a_file_in_it_holds_the_text(
     [
         lambda copies: copies.remove("notes.json", holding=[piece(b"hunter2")]),
         lambda copies: copies.remove_if(lambda path, data: True),
-        lambda copies: copies.listing(),
         lambda copies: copies.notes("conflicts"),
     ],
 )
@@ -165,15 +164,18 @@ def test_a_folder_that_cannot_be_opened_is_not_an_empty_one(
     """With too many open files a redaction would report success, and the copy that holds the text would stay."""
     kept = quarantine.Quarantine(directory)
     kept.keep("notes.json", b"hunter2", reason="why", at=AT, folder="quarantine")
+    before = kept.listing()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
         with pytest.raises(StorageFailed):
             call(kept)
+        told = kept.listing()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
-    assert 1 == len(kept.listing())
+    assert [("quarantine", "the folder quarantine cannot be listed: Too many open files (EMFILE)")] == told
+    assert (1, before) == (len(before), kept.listing())
     assert 1 == kept.remove("notes.json", holding=[piece(b"hunter2")])
 
 
@@ -207,14 +209,16 @@ def test_a_copy_that_cannot_be_read_may_hold_the_text(
 def test_a_path_too_long_for_a_file_name_is_in_the_note(directory: int, folder: str) -> None:
     """That of a user's entry, if the agent's name has a long folder; without its note a copy is still of that user."""
     path = entry_path(f"{folder}/users/{user_hash('ada')}", "c" * 40)
-    copies, seen = quarantine.Quarantine(directory), []
+    copies, seen = quarantine.Quarantine(directory), dict[str, bytes]()
     for text in (b"hunter2", b"other"):
         copies.keep(path, text, reason="why", at=AT, folder="conflicts", lost="local")
     (first, second), removed = copies.notes("conflicts"), copies.remove(path, holding=[piece(b"hunter2")])
     (left,) = copies.notes("conflicts")
     os.unlink(f"{left.kept}.reason.json", dir_fd=directory)
-    copies.remove_if(lambda *given: bool(seen.append(given)))
+    copies.remove_if(lambda at, data: seen.setdefault(at, data) == b"")
 
     assert (path, path, 1, path) == (first.path, second.path, removed, left.path)
-    assert [(path.rpartition("/users/")[2], b"other")] == [(at.rpartition("/users/")[2], data) for at, data in seen]
+    assert [(path.rpartition("/users/")[2], b"other")] == [
+        (at.rpartition("/users/")[2], data) for at, data in seen.items()
+    ]
     assert 1 == copies.remove(path)

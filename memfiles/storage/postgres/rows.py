@@ -232,9 +232,9 @@ class KeptRows(Struct, frozen=True):
 
     asked: Asked
 
-    def listing(self) -> list[tuple[str, str]]:
+    def listing(self, folder: str = FOLDER) -> list[tuple[str, str]]:
         """See ``KeptCopies``."""
-        return [(note.kept, note.reason) for note in self.notes(FOLDER)]
+        return [(note.kept, note.reason) for note in self.notes(folder)]
 
     def notes(self, folder: str) -> Sequence[KeptCopy]:
         """See ``KeptConflicts``."""
