@@ -183,11 +183,11 @@ class Forgetter:
 
     def begin(self) -> None:
         """Finish a forget that a kill interrupted, and follow those of other machines; a failure is only logged."""
-        try:
-            self.finish()
-            self.follow()
-        except MemfilesError as error:
-            _log.warning("forgotten content may not be removed yet; the next start tries again: %s", error)
+        for step in (self.finish, self.follow):
+            try:
+                step()
+            except MemfilesError as error:
+                _log.warning("forgotten content may not be removed yet; the next start tries again: %s", error)
 
     def heard(self, change: RecordChanged) -> None:
         """Have a forget of another machine followed here before the next read."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import memfiles
-from memfiles.cli.doctor.checks import check_records
+from memfiles.cli.doctor.checks import check_kept, check_records
 from memfiles.errors import StorageFailed
 from memfiles.files.manager import MemoryManager
 from memfiles.memory import load
@@ -22,6 +22,7 @@ from memfiles.storage.home import home_of
 from memfiles.storage.journal_frames import Version, encode_frame, encode_payload, journal_header
 from tests.durability.operations import FILES, records_on_disk
 from tests.support.records import files_under
+from tests.support.saved import files_holding
 from tests.support.workflows import write_workflow
 
 DEPTH = 100_000
@@ -441,6 +442,38 @@ def test_an_entry_that_may_not_be_read_just_now_is_left_alone(
     assert back is not None and "Ada drinks green tea." == back.content
     assert (len(before), before) == (still, record.read_bytes())
     assert "may not read it" in caplog.text
+
+
+@pytest.mark.parametrize("folder", ["quarantine", "conflicts"])
+def test_kept_copies_that_may_not_be_listed_are_told_and_stop_removals_alone(desk: Path, folder: str) -> None:
+    """They may hold what is to be removed; whoever reads and writes goes on."""
+    memory, kept = desk.parent / ".memory", desk.parent / ".memory" / folder
+    kept.mkdir()
+    with _nobody(desk.parent):
+        kept.chmod(0)
+        with memfiles.open(desk, watch=False) as opened:
+            session = opened.session("support")
+            answers = [
+                session.call("append_memory", {"file": "notes", "content": "- more\n"}),
+                session.call("memory_save", {"key": "tea", "content": "Ada drinks coffee."}),
+                session.call("memory_search", {"query": "coffee"}),
+            ]
+            told = [it["path"] for it in opened.status()["quarantine"]]
+            for remove in (
+                lambda: opened.manager.redact("notes", "remembered"),
+                lambda: opened.entries.forget(session, key="tea"),
+                lambda: opened.users.forget("ada"),
+            ):
+                with pytest.raises(StorageFailed, match="Permission denied"):
+                    remove()
+        (finding,) = check_kept(home_of(memory), folder)
+    with memfiles.open(desk, watch=False) as opened:
+        opened.entries.search(opened.session("support"), "tea")  # the start finishes what was begun
+
+    assert [False] * 3 == [answer.is_error for answer in answers]
+    assert ([folder] if folder == "quarantine" else []) == told
+    assert ("warn", True) == (finding.state, f"the folder {folder} cannot be listed" in finding.detail)
+    assert [] == files_holding(memory, "coffee", "remembered")
 
 
 def test_a_file_that_may_not_be_read_keeps_no_other_one_away(desk: Path) -> None:
