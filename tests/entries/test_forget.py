@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -10,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -21,13 +22,16 @@ from memfiles.entries.forget import Forgetter
 from memfiles.index.database import PATH
 from memfiles.index.index import Index
 from memfiles.index.text import fts as texts
+from memfiles.records.entry import Entry
+from memfiles.records.entry_codec import decode_entry, encode_entry
+from memfiles.records.keys import id_path
 from memfiles.storage import quarantine
 from memfiles.storage.derived_database import DerivedDatabase
 from memfiles.storage.home import home_of
 from memfiles.storage.store import Store
 from tests.support.records import files_under
-from tests.support.saved import Visitor, entries_in, files_holding
-from tests.support.stores import place_of
+from tests.support.saved import Visitor, entries_in, files_holding, tombstone
+from tests.support.stores import place_of, put_by_hand
 
 WORD = "zebrafish"
 
@@ -136,6 +140,34 @@ def test_a_power_cut_in_the_middle_is_made_good_though_it_takes_the_index(
         entries.search(visitor, "stays")
 
         assert ([], 1) == (files_holding(tmp_path, WORD), len(kept.notes(folder)))
+
+
+@pytest.mark.directory("its index is deleted")
+def test_kept_copies_that_cannot_be_read_keep_no_forget_of_another_machine_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry is buried at once; what is kept of it is removed when it can be."""
+    with entries_in(tmp_path) as entries:
+        entries.save(Visitor(), "animal", f"a {WORD} swims")
+        ((path, body),) = files_under(tmp_path / "entries").items()
+        entry = decode_entry(body, path=f"entries/{path}")
+        assert isinstance(entry, Entry)
+    home_of(tmp_path).kept.keep(entry.path, body, reason="test", at=entry.updated_at, folder="conflicts")
+    put_by_hand(tmp_path, id_path(entry.id), encode_entry(tombstone(entry.id)))
+    for file in (tmp_path / ".state").glob("index.sqlite*"):
+        file.unlink()
+    with monkeypatch.context() as patched, entries_in(tmp_path) as entries:
+        patched.setattr(quarantine, "remove_if", fail)
+        entries.search(Visitor(), "animal")
+        left = files_holding(tmp_path, WORD)
+    with entries_in(tmp_path) as entries:
+        entries.search(Visitor(), "animal")
+
+        assert (["conflicts"], []) == ([it.partition("/")[0] for it in left], files_holding(tmp_path, WORD))
+
+
+def fail(*_: object) -> NoReturn:
+    raise OSError(errno.EIO, "the disk fails")
 
 
 def _forget_until(directory: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str) -> None:
