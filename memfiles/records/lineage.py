@@ -66,20 +66,27 @@ def relation(local: Record, remote: Record) -> Relation:
 def common_revision(one: Record, other: Record) -> int:
     """The newest revision with the same change and the same resulting content in both histories; 0 if there is none.
 
-    If anything was redacted, the texts of the changes are compared, as what is cleaned depends on later changes.
+    If anything was redacted, the texts of the changes are compared, as what is cleaned depends on later changes. One
+    without a text, such as the redaction itself, is the same if the one before it is.
     """
     one, other = alike(one, other)
     by_text = bool(one.redactions or other.redactions)
     theirs = {change.revision: (change, after) for change, after in _outcomes(other)}
+    newest, oldest = 0, min(theirs, default=0)
     for change, after in _outcomes(one):
         found, outcome = theirs.get(change.revision, (None, None))
         if found is None or not is_same_change(change, found):
+            newest = newest if change.revision < oldest else 0
             continue
         mine, yours = (_put_in(change, after), _put_in(found, outcome)) if by_text else (after, outcome)
         may_differ = by_text and (change.is_altered or found.is_altered)
         if mine == yours if None not in (mine, yours) else may_differ or change.bytes == found.bytes:
-            return change.revision
-    return 0
+            newest = newest or change.revision
+            if not by_text or change.bytes or change.old:
+                return newest
+        else:
+            newest = 0
+    return newest
 
 
 def alike(one: Record, other: Record) -> tuple[Record, Record]:

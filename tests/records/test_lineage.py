@@ -196,6 +196,23 @@ def test_a_redacted_change_is_not_another_one_of_its_millisecond() -> None:
     assert [1, 1, 2] == [common_revision(*pair) for pair in ((redacted, other), (other, redacted), (redacted, one))]
 
 
+def test_two_redactions_of_one_millisecond_do_not_make_what_was_before_the_same() -> None:
+    """A redaction puts in no text that could tell it from another one."""
+    start = append(seeded("kitten hunter2"), Stamp(LATER), text="y").record
+    assert start is not None
+    sides = []
+    for line, word in (("- one\n", "hunter2"), ("- other\n", "kitten")):
+        longer = append(start, Stamp(LATER), text=line).record
+        assert longer is not None
+        sides.append(redact(longer, Stamp(LATER), text=word)[0])
+    one, other = sides
+    assert one is not None and other is not None
+    again, _ = redact(one, Stamp(LATER), text="y")
+    assert again is not None
+
+    assert [2, 2, 4] == [common_revision(*pair) for pair in ((one, other), (other, one), (one, again))]
+
+
 def test_a_change_behind_an_unknown_past_is_still_known() -> None:
     """A change by hand leaves no text of what was before, but the log of it."""
     record = written(seeded("x"), "y", by=None)
