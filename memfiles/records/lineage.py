@@ -67,7 +67,7 @@ def common_revision(one: Record, other: Record) -> int:
     """The newest revision with the same change and the same resulting content in both histories; 0 if there is none.
 
     If anything was redacted, the texts of the changes are compared, as what is cleaned depends on later changes. One
-    without a text, such as the redaction itself, is the same if the one before it is.
+    without a text, such as the redaction itself, or with a redacted one, is the same if the one before it is.
     """
     one, other = alike(one, other)
     by_text = bool(one.redactions or other.redactions)
@@ -82,7 +82,7 @@ def common_revision(one: Record, other: Record) -> int:
         may_differ = by_text and (change.is_altered or found.is_altered)
         if mine == yours if None not in (mine, yours) else may_differ or change.bytes == found.bytes:
             newest = newest or change.revision
-            if not by_text or change.bytes or change.old:
+            if not by_text or (mine == yours and mine not in (None, b"", "redacted")):
                 return newest
         else:
             newest = 0

@@ -213,6 +213,22 @@ def test_two_redactions_of_one_millisecond_do_not_make_what_was_before_the_same(
     assert [2, 2, 4] == [common_revision(*pair) for pair in ((one, other), (other, one), (one, again))]
 
 
+def test_two_redacted_lines_of_one_millisecond_do_not_make_what_was_before_the_same() -> None:
+    """Each machine's line before it is whole, and another one."""
+    sides = []
+    for name in ("one", "other"):
+        record = seeded("x")
+        for text in (f"- {name}\n", f"- the password of {name}\n"):
+            longer = append(record, Stamp(LATER), text=text).record
+            assert longer is not None
+            record = longer
+        sides.append(redact(record, Stamp(LATER), text=f"the password of {name}")[0])
+    one, other = sides
+    assert one is not None and other is not None
+
+    assert [1, 1] == [common_revision(one, other), common_revision(other, one)]
+
+
 def test_a_change_behind_an_unknown_past_is_still_known() -> None:
     """A change by hand leaves no text of what was before, but the log of it."""
     record = written(seeded("x"), "y", by=None)
