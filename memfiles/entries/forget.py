@@ -122,8 +122,8 @@ class Forgetter:
         """Remove what a killed forget left behind; errors as of ``forget``.
 
         These are the noted records that lost text since, also where a save over the mark of a forgotten entry followed.
-        One that only changed stays noted, as its forget may still be in progress. With a new index all kept copies are
-        cleaned once, as a power cut takes an index and its notes.
+        One that only changed stays noted, as its forget may still be in progress. A new index lacks the notes of the
+        one before: then all kept copies are cleaned.
         """
         shared = forget_notes(self._db.store)
         if shared is None and not self._db.index.ask(database.are_copies_cleaned):
@@ -211,9 +211,7 @@ class Forgetter:
 
     def _holds_removed(self, path: str, data: bytes) -> bool:
         """Whether a copy of the record at ``path`` holds a text redacted in an entry, or is of a forgotten one."""
-        if entry_place(path) is None:
-            return False
-        record = self._db.repository.look(path).record
+        record = self._db.repository.look(path).record if entry_place(path) is not None else None
         is_redacted = isinstance(record, Entry) and holds(data, record.text.redactions)
         return is_redacted or holds_forgotten_entry(path, data, mark=self._db.mark)
 

@@ -66,8 +66,8 @@ def relation(local: Record, remote: Record) -> Relation:
 def common_revision(one: Record, other: Record) -> int:
     """The newest revision with the same change and the same resulting content in both histories; 0 if there is none.
 
-    If anything was redacted, the texts of the changes are compared, as what is cleaned depends on later changes. One
-    without a text, such as the redaction itself, or with a redacted one, is the same if the one before it is.
+    If anything was redacted, the texts of changes are compared, as what is cleaned depends on later changes; and one
+    without a text, or with a redacted one, is the same if the one before it is.
     """
     one, other = alike(one, other)
     by_text = bool(one.redactions or other.redactions)
@@ -103,15 +103,15 @@ def is_same_change(one: Change, other: Change) -> bool:
     return (one.revision, one.at, one.op, one.by) == (other.revision, other.at, other.op, other.by)
 
 
-def later_changes(record: Record, after: int = 0) -> list[tuple[Change, PutIn]]:
-    """The changes after a revision, newest first, each with the text that it put in."""
-    return [(change, _put_in(change, content)) for change, content in _outcomes(record) if change.revision > after]
+def later_changes(one: Record, other: Record, after: int = 0) -> list[list[tuple[Change, PutIn]]]:
+    """The changes of each after a revision, newest first, with the texts that they put in once both are ``alike``."""
+    outcomes = map(_outcomes, alike(one, other))
+    return [[(change, _put_in(change, it)) for change, it in each if change.revision > after] for each in outcomes]
 
 
 def are_among(some: Sequence[tuple[Change, PutIn]], others: Sequence[tuple[Change, PutIn]]) -> bool:
     """Whether each of some ``later_changes`` is one of the others, under any revision, as they may be renumbered.
 
-    Those of two records are compared once these are ``alike``.
     Two machines, or one, may change a record twice in one millisecond, so the texts are compared as well.
     """
     left = defaultdict[object, list[PutIn]](list)

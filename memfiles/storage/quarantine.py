@@ -75,14 +75,14 @@ class Quarantine(Struct, frozen=True):
     def notes(self, folder: str) -> list[KeptCopy]:
         """See ``KeptConflicts``."""
         with storage_failure(f"the folder {folder} cannot be listed"), _ABSENT:
-            return notes(self._opened(), folder)
+            directory = self._opened()
+            return [_note_of(directory, f"{folder}/{name}") for name in _names(directory, folder)]
         return []
 
     def read(self, kept: str) -> bytes | None:
         """See ``KeptConflicts``."""
         with storage_failure(f"{kept} cannot be read"), suppress(RecordCorrupt):
-            found = atomic.read(self._opened(), kept, limit=MAX_RECORD_BYTES)
-            return found[0] if found is not None else None
+            return (atomic.read(self._opened(), kept, limit=MAX_RECORD_BYTES) or (None,))[0]
         return None
 
     def keep(self, path: str, data: bytes, *, reason: str, at: str, folder: str, lost: MergeSide | None = None) -> None:
@@ -124,11 +124,6 @@ def keep_copy(
     atomic.sync_folder(directory, folder)
     atomic.sync_folder(directory)
     return kept
-
-
-def notes(directory: int, folder: str) -> list[KeptCopy]:
-    """What is known of everything in ``folder``."""
-    return [_note_of(directory, f"{folder}/{name}") for name in _names(directory, folder)]
 
 
 def remove_if(directory: int, is_unwanted: Callable[[str, bytes], bool]) -> None:

@@ -22,7 +22,7 @@ from memfiles.errors import RecordCorrupt
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import encode_entry, read_entry
 from memfiles.records.keys import id_path, uid_of
-from memfiles.records.lineage import alike, are_among, later_changes
+from memfiles.records.lineage import are_among, later_changes
 from memfiles.records.marks import EntryRecord, Mark, buries, is_tombstone, vacated
 from memfiles.records.record import Record, read_record
 from memfiles.storage.atomic import Signature, is_settled, storage_failure
@@ -211,10 +211,8 @@ class RecordCopy:
         marks = _records(self._source, map(id_path, _ids_of(before)))
         places = [_path_of(before), *(mark.target for mark in marks if isinstance(mark, Mark) and mark.leads)]
         found = (it for it in _records(self._source, places) if isinstance(it, Record | Entry) and _are_one(it, before))
-        pairs = (map(later_changes, alike(_text_of(before), _text_of(it))) for it in found)
-        return any(
-            are_among([each for each in here if each[0].op not in _DECLARED][:_LAST], there) for here, there in pairs
-        )
+        pairs = (later_changes(_text_of(before), _text_of(it)) for it in found)
+        return any(are_among([it for it in here if it[0].op not in _DECLARED][:_LAST], there) for here, there in pairs)
 
     def _erase_forgotten(self) -> None:
         """Leave marks of entries that were changed in the target, perhaps elsewhere, and forgotten in the source."""

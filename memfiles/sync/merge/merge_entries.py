@@ -33,15 +33,7 @@ from memfiles.records.entry import (
     with_ids,
 )
 from memfiles.records.keys import uid_at
-from memfiles.records.lineage import (
-    alike,
-    are_among,
-    base_revision,
-    changes_here,
-    common_revision,
-    joined,
-    later_changes,
-)
+from memfiles.records.lineage import are_among, base_revision, changes_here, common_revision, joined, later_changes
 from memfiles.records.marks import MAX_LEFT, MAX_MOVED, EntryRecord, Mark, buries, tombstones_in, vacated
 from memfiles.records.record import Change, Record, extend, successor
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge, supersede
@@ -267,9 +259,9 @@ def _has_every_change_of(entry: Entry, other: Entry) -> bool:
 
     Version vectors do not tell, as those of two paths have nothing in common.
     """
-    text, others = alike(entry.text, other.text)
-    made = [each for each in later_changes(others) if (change := each[0]).op != "merge" or change.bytes or change.old]
-    return bool(made) and are_among(made, later_changes(text)) and {*other.ids} <= {*entry.ids}
+    here, there = later_changes(entry.text, other.text)
+    made = [each for each in there if (change := each[0]).op != "merge" or change.bytes or change.old]
+    return bool(made) and are_among(made, here) and {*other.ids} <= {*entry.ids}
 
 
 def _comparable(local: Entry, remote: Entry) -> tuple[Record, Record]:

@@ -21,7 +21,6 @@ from memfiles.errors import RevisionUnknown
 from memfiles.records.history import TextChange, content_at, splice_between, steps_after
 from memfiles.records.lineage import (
     Relation,
-    alike,
     are_among,
     base_revision,
     change_at,
@@ -155,13 +154,12 @@ def how_they_stand(local: Record, remote: Record) -> Relation:
     """The relation told by the version vectors, else by both histories; unknown: nothing in common."""
     if (told := relation(local, remote)) != "unknown":
         return told
-    local, remote = alike(local, remote)
     common = common_revision(local, remote)
     if not common:
         return "unknown"
     if common == local.revision == remote.revision:
         return "equal"
-    here, there = later_changes(local, common), later_changes(remote, common)
+    here, there = later_changes(local, remote, common)
     if are_among(here, there):
         return "behind"
     return "ahead" if are_among(there, here) else "diverged"
