@@ -102,8 +102,7 @@ class Records(Protocol):
 class KeptCopies(Protocol):
     """The copies of records that a store put aside because they could not be used, or that lost in a merge.
 
-    Who removes text never takes an error for "nothing there": what cannot be looked at may hold the text, so the call
-    is ``StorageFailed`` until it can, and reports no success.
+    Removal of text never takes an error for "nothing there": it is ``StorageFailed`` while a copy cannot be looked at.
     """
 
     def listing(self, folder: str = "quarantine") -> list[tuple[str, str]]:
