@@ -4,7 +4,8 @@ The rules this file guards: a callback that fails disturbs nobody; a line of the
 or refused, and holds no content, no key and no free text; a change by a program with memfiles is logged by that
 program alone, and a change by hand or from the mirror by each program that notices it; lines of several processes never
 mix, as each write to the file, opened for appending, has whole lines; and no operation fails because of its log, nor
-waits for a flush: the log says what happened, and is not what makes it durable.
+waits for a flush: the log says what happened, and is not what makes it durable. A line that may wait waits for no
+write, and lines that may not are written together, by whoever has the turn.
 
 A line waits in memory for at most a second, so a kill loses no more than that. Written at once are refusals, failures,
 what makes content go or leave, and every line that names a user: whoever forgets the user has to find it.
@@ -14,8 +15,10 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import groupby
+from contextlib import suppress
+from itertools import groupby, repeat
 from operator import attrgetter, itemgetter
 from os import PathLike
 from queue import Empty, SimpleQueue
@@ -266,8 +269,9 @@ class _Lines:
 
     def renew(self) -> None:
         """Start without lines and without an open file, also in a forked child: both are the parent's."""
-        self._lock = threading.RLock()  # a signal handler may come while it is held
-        self._waiting: list[tuple[str, bytes]] = []
+        self._lock = threading.RLock()  # of the timer: nobody waits long for it
+        self._turn = threading.RLock()  # of whoever writes; a signal handler may come while either is held
+        self._waiting: deque[tuple[str, bytes]] = deque()
         self._waiting_bytes = 0
         self._timer: threading.Thread | None = None
         self._written = SimpleQueue[None]()  # an interrupt in an Event could leave that locked
@@ -276,40 +280,55 @@ class _Lines:
 
     def add(self, name: str, line: bytes, *, at_once: bool) -> None:
         """Have a line written to the file of that name, within a second or at once."""
+        self._waiting.append((name, line))  # before the timer is asked for: one that ends now still takes it
         with self._lock:
-            self._waiting.append((name, line))
             self._waiting_bytes += len(line)
-            if at_once or self._is_closed or self._waiting_bytes >= _WAITING_BYTES_MAX:
-                self.flush()
-            elif self._timer is None or not self._timer.is_alive():  # an interrupt may have come before its start
-                self._start_timer()
+            is_due = at_once or self._is_closed or self._waiting_bytes >= _WAITING_BYTES_MAX
+            if not is_due and (self._timer is None or not self._timer.is_alive()):  # an interrupt: it never started
+                is_due = not self._start_timer()
+        if is_due:
+            self.flush()
 
     def flush(self) -> None:
-        """Write the lines that wait, in their order; those that cannot be written are lost, which is reported."""
+        """Write the lines that wait, in their order; those that cannot be written are lost, which is reported.
+
+        Threads take turns, each with the lines of all that wait: the second of many has nothing left to write. Whoever
+        has the turn never takes the other lock, so a signal handler that holds that may wait for the turn.
+        """
         with self._lock:
             if self._timer is not None:
                 self._written.put(None)
             self._timer, self._waiting_bytes = None, 0
-            while self._waiting:
-                name, of_month = next(groupby(self._waiting, key=itemgetter(0)))
-                lines = [*of_month]
-                del self._waiting[: len(lines)]
-                try:
-                    self.pages.append(name, b"".join([line for _, line in lines]))
-                    self._failing = False
-                except (OSError, MemfilesError) as error:
-                    self.report(error)
-                except BaseException:  # an interrupt: the next flush writes them, at worst again
-                    self._waiting[:0] = lines
-                    raise
+        with self._turn:
+            lines: list[tuple[str, bytes]] = []
+            try:
+                with suppress(IndexError):  # a signal handler has taken them
+                    # In one step, as an interrupt may come between two; and no more than there are now.
+                    lines.extend(map(deque.popleft, repeat(self._waiting, len(self._waiting))))
+                while lines:
+                    name, of_month = next(groupby(lines, key=itemgetter(0)))
+                    del lines[: self._append(name, [line for _, line in of_month])]
+            except BaseException:  # an interrupt: the next flush writes them, at worst again
+                self._waiting.extendleft(reversed(lines))
+                raise
             if self._is_closed:
                 self._let_go()
+
+    def _append(self, name: str, lines: list[bytes]) -> int:
+        """Write these lines, or report that they are lost; returns how many they are."""
+        try:
+            self.pages.append(name, b"".join(lines))
+            self._failing = False
+        except (OSError, MemfilesError) as error:
+            self.report(error)
+            self._let_go()
+        return len(lines)
 
     def close(self) -> None:
         """Write the lines that wait, and close the file after each later one."""
         with self._lock:
             timer, self._is_closed = self._timer, True
-            self.flush()
+        self.flush()
         if timer is not None and timer is not threading.current_thread() and timer.is_alive():
             timer.join()
 
@@ -318,8 +337,6 @@ class _Lines:
         if not self._failing:
             self._failing = True
             _log.warning("the audit log in %s cannot be written; operations continue without it: %s", AUDIT, error)
-        with self._lock:
-            self._let_go()
 
     def _let_go(self) -> None:
         if self._pages is not None:
@@ -331,15 +348,15 @@ class _Lines:
         if util is not None:
             util.Finalize(self, _flush, args=(weakref.ref(self),), exitpriority=0)
 
-    def _start_timer(self) -> None:
+    def _start_timer(self) -> bool:
+        """Have the lines written in a second; False if no thread can be started, or Python is ending."""
         if not self._is_noted:
             self._note_end()
         self._written = SimpleQueue()
         self._timer = threading.Thread(target=self._wait, args=[self._written], name="memfiles-audit", daemon=True)
-        try:
+        with suppress(RuntimeError):
             self._timer.start()
-        except RuntimeError:  # no thread can be started, or Python is ending
-            self.flush()
+        return self._timer.is_alive()
 
     def _wait(self, written: SimpleQueue[None]) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import queue
 import re
 import stat
 import subprocess
@@ -14,6 +15,8 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -26,6 +29,7 @@ from memfiles.storage.events import (
     Subscribers,
     utc_now,
 )
+from memfiles.storage.home import MemoryHome
 from tests.support import ROOT
 from tests.support.another_process import another_process
 from tests.support.records import PATIENCE_SECONDS
@@ -515,3 +519,83 @@ print("ended")
     with another_process(program, tmp_path) as other:
         other.hear() if "kill" not in end else other.process.wait(PATIENCE_SECONDS)
     assert ["early", "denied", *(["late"] if "kill" not in end else [])] == ops(tmp_path)
+
+
+class HeldPages:
+    """Pages whose first append takes until it is let through, or raises what it is given then."""
+
+    def __init__(self) -> None:
+        """Nothing was appended yet."""
+        self.appended: list[list[str]] = []
+        self.is_held = True
+        self.begun: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def append(self, month: str, lines: bytes) -> None:
+        """See ``AuditPages``."""
+        if self.is_held:
+            self.is_held = False
+            self.begun.put(None)
+            if (error := self.answers.get(timeout=PATIENCE_SECONDS)) is not None:
+                raise error
+        self.appended.append([json.loads(line)["op"] for line in lines.splitlines()])
+
+    def let_go(self) -> None:
+        """See ``AuditPages``."""
+
+
+def log_on(pages: HeldPages) -> AuditLog:
+    """The log of a home with these pages."""
+    return AuditLog(cast("MemoryHome", SimpleNamespace(audit=pages)), now=Months())
+
+
+def of_user(op: str) -> AuditEvent:
+    """An event whose line is written at once."""
+    return AuditEvent(op, user="0" * 40)
+
+
+def test_a_slow_store_makes_nobody_wait_for_the_lines_of_others() -> None:
+    """While a line is written, one that may wait does; those to be written at once are then written together."""
+    log = log_on(pages := HeldPages())
+    first = threading.Thread(target=log.record, args=[of_user("first")])
+    first.start()
+    pages.begun.get(timeout=PATIENCE_SECONDS)
+    plain = threading.Thread(target=log.record, args=[AuditEvent("plain")], daemon=True)
+    plain.start()
+    plain.join(PATIENCE_SECONDS / 10)
+    is_waiting = plain.is_alive()
+    others = [threading.Thread(target=log.record, args=[of_user("other")]) for _ in range(3)]
+    for other in others:
+        other.start()
+    while not is_waiting and len(log._lines._waiting) < 4:
+        time.sleep(0.001)
+    pages.answers.put(None)
+    for thread in (first, plain, *others):
+        thread.join(PATIENCE_SECONDS)
+
+    assert (False, [["first"], ["plain", "other", "other", "other"]]) == (is_waiting, pages.appended)
+    log.close()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("full")], ids=["interrupt", "failure"])
+def test_an_interrupt_while_lines_are_written_leaves_them_to_the_next(error: BaseException) -> None:
+    """They come before those of others, in the order of the changes; those that cannot be written are lost."""
+    log, raised = log_on(pages := HeldPages()), list[BaseException]()
+
+    def record() -> None:
+        log.record(AuditEvent("first"))
+        try:
+            log.record(of_user("second"))
+        except KeyboardInterrupt as interrupt:
+            raised.append(interrupt)
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    pages.begun.get(timeout=PATIENCE_SECONDS)
+    log.record(AuditEvent("third"))
+    pages.answers.put(error)
+    thread.join(PATIENCE_SECONDS)
+    log.close()
+
+    expected = ["first", "second", "third"] if isinstance(error, KeyboardInterrupt) else ["third"]
+    assert (isinstance(error, KeyboardInterrupt), [expected]) == (bool(raised), pages.appended)

@@ -19,6 +19,8 @@ from memfiles.errors import (
 )
 from memfiles.files.manager import MemoryManager
 from memfiles.records.redactions import NONCE_BYTES, piece_of
+from memfiles.storage.audit_reader import AuditReader
+from memfiles.storage.events import AuditEvent, AuditLog
 from memfiles.storage.postgres.store import PostgresStore
 from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
@@ -367,6 +369,22 @@ def test_durability_os_does_not_wait_for_the_disk(own: PostgresServer) -> None:
         changing.join(10)
 
         assert not changing.is_alive()
+
+
+def test_a_line_of_the_audit_does_not_wait_for_the_disk(own: PostgresServer) -> None:
+    """While no commit is confirmed, a line that is written at once is there: nobody waits for a second flush."""
+    with own.admin() as admin, ExitStack() as stack:
+        url = own.url(own.workspace())
+        stack.callback((store := PostgresStore(url)).close)
+        put(store, {"a.json": "1"})
+        log = AuditLog(url)
+        _set(admin, "synchronous_standby_names", "'nobody'")
+        stack.callback(_set, admin, "synchronous_standby_names", "''")
+        logging = threading.Thread(target=log.record, args=(AuditEvent("save", user="0" * 40),), daemon=True)
+        logging.start()
+        logging.join(10)
+
+        assert (False, ["save"]) == (logging.is_alive(), [event.op for event in AuditReader(url).events()])
 
 
 def test_a_scrub_waits_for_who_may_still_see_the_text(

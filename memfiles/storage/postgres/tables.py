@@ -33,8 +33,10 @@ _LEDGER = ("note", "meta")
 _SCOPED = "workspace = current_setting('memfiles.workspace')"
 
 STATEMENTS: dict[str, LiteralString] = {
+    # Without a flush, as in a directory: the operations that it tells of would wait for a second one.
     "append": "INSERT INTO {s}.audit (workspace, month, batch, line)"
-    " SELECT %(workspace)s, %(month)s, %(batch)s, line FROM unnest(%(lines)b::bytea[]) WITH ORDINALITY AS t(line, n)"
+    " SELECT %(workspace)s, %(month)s, %(batch)s, line FROM set_config('synchronous_commit', 'off', true),"
+    " unnest(%(lines)b::bytea[]) WITH ORDINALITY AS t(line, n)"
     " WHERE NOT (%(is_again)s AND EXISTS (SELECT FROM {s}.audit WHERE workspace = %(workspace)s"
     " AND month = %(month)s AND batch = %(batch)s)) ORDER BY n RETURNING 1",
     "months": "SELECT DISTINCT month FROM {s}.audit WHERE workspace = %(workspace)s ORDER BY month DESC",
