@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from memfiles.errors import LockTimeout
-from memfiles.index.change_log import HEADER_BYTES, ChangeLog, Line
+from memfiles.index.change_log import HEADER_BYTES, ChangeLog, advance
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
 from memfiles.index.record_source import ComparedFolders, Folders, Look, Source, StoreSource, folder_of
@@ -268,10 +268,10 @@ class Maintenance:
         log, point = self._pending.open(), self._records.heard  # what was told up to there is taken below
         is_known = _meta(connection, "log") == log.id
         offset = int(_meta(connection, "offset")) if is_known else None  # up to which the log is in the rows
-        batch = self._pending.take(log, offset or 0)
         own = self._pending.announcements.process
         intents = _intents(connection, but=own) if offset is not None else {}
-        changed = batch.doubtful.union(also, _advance(intents, batch.news.lines))
+        batch = self._pending.take(log, offset or 0, intents=None if offset is None or is_alone else intents)
+        changed = batch.doubtful.union(also, advance(intents, batch.news.lines))
         watched = {path for paths in intents.values() for path in paths}
         signatures = {path: self._records.signature(path) for path in watched}
         stale = (changed | watched) - batch.rows.keys()
@@ -284,7 +284,7 @@ class Maintenance:
         self._records.refresh(connection, stale, known=known)
         connection.executemany(_READ, [(*found, path) for path, found in batch.reads.items()])
         _note_intents(connection, batch.intents if is_alone else {**intents, **batch.intents})
-        _note(connection, log=log.id, offset=batch.news.end)
+        _note(connection, log=batch.news.log, offset=batch.news.end)
         _note_feed(connection, self._records, point)
         if offset is None or not batch.news.is_whole:  # lines may be missing
             connection.execute("DELETE FROM meta WHERE key = 'complete'")
@@ -323,17 +323,6 @@ class Maintenance:
         self.compared.add(folders)
         if self._records.forbidden:
             self._distrust({folder_of(path) for path in self._records.forbidden})
-
-
-def _advance(intents: dict[str, tuple[str, ...]], lines: Iterable[Line]) -> set[str]:
-    """Add the intents in these lines and remove those that they end; returns the records of the latter."""
-    ended: set[str] = set()
-    for line in lines:
-        if line.is_intent:
-            intents[line.token] = line.paths
-        else:
-            ended.update(intents.pop(line.token, ()))
-    return ended
 
 
 def _meta(connection: sqlite3.Connection, key: str) -> Any:

@@ -6,6 +6,9 @@ notice a process that is killed between its record and the index. A line names r
     #<id of this log>
     +<token> <folder>/<uid> ...     these records are about to change
     =<token>                        done, changed or not
+
+A log that has grown large is replaced by a short one, whose second line is the id of the one before. Whoever writes a
+line looks afterwards whether the log was replaced meanwhile, and then writes it to the new one as well.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 from msgspec import Struct
 
@@ -32,6 +35,8 @@ from memfiles.storage.record_store import RecordStore
 from memfiles.storage.store import with_files
 
 PATH = ".state/entries.log"
+LARGEST = 4 * 1024 * 1024
+_NEXT = ".state/entries.log.new"
 HEADER_BYTES = 14
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _HEX = frozenset(b"0123456789abcdef")
@@ -52,21 +57,23 @@ class Line(Struct, frozen=True):
 
 
 class LinesRead(NamedTuple):
-    """Lines of the log, the offset of their end, and whether all of them were understood."""
+    """Lines of the log, the offset of their end, whether all of them were understood, and the log's id."""
 
     lines: list[Line]
     end: int
     is_whole: bool
+    log: str
 
 
 class ChangeLog:
     """The open log. It holds a shared lock, so that no other process empties the log meanwhile."""
 
-    def __init__(self, directory: int) -> None:
+    def __init__(self, directory: int, path: str = PATH) -> None:
         """Open the log; ``directory`` is the memory directory's descriptor. Raises ``IndexUnusable``."""
-        self._directory = directory
-        self.id = ""
+        self._directory, self._path = directory, path
+        self.id = self.continues = ""  # its id, and that of the log that it took the place of
         self.is_alone = False  # no other process had it open when it was opened
+        self._inode = 0
         for _ in range(_ATTEMPTS):
             self._descriptor = self._open()
             try:
@@ -87,7 +94,7 @@ class ChangeLog:
     def size(self) -> int | None:
         """Its size in bytes; None if another log has taken its place."""
         try:
-            found = os.stat(PATH, dir_fd=self._directory, follow_symlinks=False)
+            found = os.stat(self._path, dir_fd=self._directory, follow_symlinks=False)
         except OSError:
             return None
         return found.st_size if found.st_ino == self._inode else None
@@ -96,14 +103,15 @@ class ChangeLog:
         """Whether it is still in some folder: cheaper than ``size``, and as good unless folders are moved."""
         return os.fstat(self._descriptor).st_nlink > 0
 
-    def append(self, line: bytes) -> None:
+    def append(self, line: bytes) -> bool:
         """Write a line. If it cannot be written whole, the log is removed, and all processes verify all records."""
         try:
             written = os.write(self._descriptor, line)
         except OSError:
             written = 0
         if written < len(line):
-            _remove(self._directory)
+            _remove(self._directory, self._path)
+        return written == len(line)
 
     def read(self, offset: int, *, but: str) -> LinesRead:
         """The complete lines from ``offset`` on, without those whose token begins with ``but``."""
@@ -113,7 +121,26 @@ class ChangeLog:
         texts = data[:end].decode(errors="replace").split("\n")[:-1]
         lines = [_parsed(text) for text in texts if not text.startswith(but, 1)]
         known = [line for line in lines if line is not None]
-        return LinesRead(known, offset + end, len(known) == len(lines))
+        return LinesRead(known, offset + end, len(known) == len(lines), self.id)
+
+    def replace(self, lines: bytes, offset: int, *, but: str) -> LinesRead:
+        """Put a log with these lines in its place; returns what ``read`` does, with the end of the new log.
+
+        It reads the old log last: whoever writes there later notices that it was replaced. Raises ``IndexUnusable``.
+        """
+        with storage_failure(f"{self._path} cannot be replaced", IndexUnusable):
+            atomic.remove(self._directory, _NEXT)  # of a process that was killed here
+            new = ChangeLog(self._directory, _NEXT)
+            try:
+                new.append(_header(self.id) + lines)
+                new.share()  # nobody is alone with it while others still write the old one
+                atomic.move(self._directory, _NEXT, to=self._path)
+                found = self.read(offset, but=but)._replace(end=2 * HEADER_BYTES + len(lines), log=new.id)
+                self._descriptor, new._descriptor = new._descriptor, self._descriptor
+                self.id, self._inode = new.id, new._inode
+            finally:
+                new.close()
+        return found
 
     def take_alone(self) -> bool:
         """Lock the log exclusively, unless another process has it open; nobody can open it until this is closed."""
@@ -126,7 +153,7 @@ class ChangeLog:
     def empty(self) -> None:
         """Begin a new log in the same file, locked exclusively. Raises ``IndexUnusable``: then it has no header."""
         self.id = os.urandom(6).hex()
-        header = f"#{self.id}\n".encode()
+        header = _header(self.id)
         with storage_failure(f"{PATH} cannot be written", IndexUnusable):
             os.ftruncate(self._descriptor, 0)
             if os.write(self._descriptor, header) < len(header):
@@ -141,27 +168,29 @@ class ChangeLog:
         with storage_failure(f"{PATH} cannot be opened", IndexUnusable):
             atomic.make_folder(self._directory, ".state")
             try:
-                return os.open(PATH, _FLAGS, 0o600, dir_fd=self._directory)
+                return os.open(self._path, _FLAGS, 0o600, dir_fd=self._directory)
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO):
                     raise
-                _remove(self._directory)
-                return os.open(PATH, _FLAGS, 0o600, dir_fd=self._directory)
+                _remove(self._directory, self._path)
+                return os.open(self._path, _FLAGS, 0o600, dir_fd=self._directory)
 
     def _begin(self) -> bool:
         """Lock the open file and read its header; False if the log must be opened again."""
         found = os.fstat(self._descriptor)
         self._inode = found.st_ino
         if not stat.S_ISREG(found.st_mode):
-            _remove(self._directory)
+            _remove(self._directory, self._path)
             return False
         self.is_alone = self._lock()
-        header = os.pread(self._descriptor, HEADER_BYTES, 0)
+        begun = os.pread(self._descriptor, 2 * HEADER_BYTES, 0)
+        header, second = begun[:HEADER_BYTES], begun[HEADER_BYTES:]
+        self.continues = second[1:-1].decode() if _is_header(second) else ""
         is_whole = _is_header(header)
         if not is_whole and self.is_alone:
             self.empty()
         elif not is_whole:
-            _remove(self._directory)
+            _remove(self._directory, self._path)
             return False
         else:
             self.id = header[1:-1].decode()
@@ -216,20 +245,31 @@ class Announcements:
 
     def finish(self, token: str) -> tuple[str, ...]:
         """End a change, done or not; returns its paths. If that cannot be written, all records must be verified."""
-        paths = self.open_intents.pop(token, ())
         try:
             self._append(self._linked(), done_line(token))
         except StorageFailed:
             self.is_incomplete = True
+        finally:  # not before: a log that took another's place is to have both lines
+            paths = self.open_intents.pop(token, ())
         return paths
 
     def has_news(self) -> bool:
         """Whether other processes may have written lines since the last ``read``."""
         return self.log is None or self.log.size() != self._end
 
-    def read(self, log: ChangeLog, offset: int) -> LinesRead:
-        """The lines of other processes from ``offset`` on."""
+    def read(self, log: ChangeLog, offset: int, *, intents: Mapping[str, tuple[str, ...]] | None = None) -> LinesRead:
+        """The lines of other processes from ``offset`` on, which leave nothing to read before them in a large log.
+
+        That is replaced, if the open ``intents`` of others at ``offset`` are known. The caller notes the end, before
+        anybody else reads the log.
+        """
         found = log.read(offset, but=self.process)
+        if intents is not None and found.end > LARGEST:
+            known = {**intents, **self.open_intents}
+            advance(known, found.lines)
+            lines = b"".join([intent_line(*intent) for intent in known.items()])
+            with suppress(IndexUnusable):  # a full disk, say: it goes on growing
+                found = log.replace(lines, offset, but=self.process)
         self._end = found.end
         return found
 
@@ -250,18 +290,22 @@ class Announcements:
 
     def _reopened(self) -> ChangeLog:
         """Open the log that has replaced this one, and announce there what is under way."""
+        before, was_incomplete = self.log and self.log.id, self.is_incomplete
         if self.log is not None:
             self.close()
             self.is_incomplete = True
         self.log = log = ChangeLog(self._directory)
         log.share()
+        if log.continues == before:  # whoever replaced it has read all of it
+            self.is_incomplete = was_incomplete
         self._end = -1
         for token, paths in self.open_intents.items():
             self._append(log, intent_line(token, paths))
         return log
 
     def _append(self, log: ChangeLog, line: bytes) -> None:
-        log.append(line)
+        while log.append(line) and not log.is_linked():  # it was replaced, and perhaps read for the last time before
+            log = self._reopened()
         self._end += len(line)
 
 
@@ -314,6 +358,21 @@ def done_line(token: str) -> bytes:
     return f"={token}\n".encode()
 
 
+def advance(intents: dict[str, tuple[str, ...]], lines: Iterable[Line]) -> set[str]:
+    """Add the intents in these lines and remove those that they end; returns the records of the latter."""
+    ended: set[str] = set()
+    for line in lines:
+        if line.is_intent:
+            intents[line.token] = line.paths
+        else:
+            ended.update(intents.pop(line.token, ()))
+    return ended
+
+
+def _header(id: str) -> bytes:
+    return f"#{id}\n".encode()
+
+
 def _is_header(data: bytes) -> bool:
     return len(data) == HEADER_BYTES and data[:1] == b"#" and data[-1:] == b"\n" and _HEX.issuperset(data[1:-1])
 
@@ -330,7 +389,7 @@ def _parsed(line: str) -> Line | None:
     return Line(token, sign == "+", paths)
 
 
-def _remove(directory: int) -> None:
+def _remove(directory: int, path: str) -> None:
     """Remove the log: every process notices that and verifies all records."""
-    with storage_failure(f"{PATH} cannot be replaced", IndexUnusable):
-        atomic.remove(directory, PATH)
+    with storage_failure(f"{path} cannot be replaced", IndexUnusable):
+        atomic.remove(directory, path)

@@ -7,7 +7,7 @@ nothing here waits for the database, as every save comes through here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from msgspec import Struct
@@ -170,11 +170,11 @@ class PendingWrites:
         with self._turn:
             return not self.rows.waiting and not self._doubtful and not self.announcements.has_news()
 
-    def take(self, log: ChangeLog, offset: int) -> WriteBatch:
-        """Everything to write, with the lines of the log from ``offset`` on; ``land`` comes next."""
+    def take(self, log: ChangeLog, offset: int, *, intents: Mapping[str, tuple[str, ...]] | None) -> WriteBatch:
+        """Everything to write, with what ``Announcements.read`` returns; ``land`` comes next."""
         with self._turn:
-            news, intents = self.announcements.read(log, offset), dict(self.announcements.open_intents)
-            batch = WriteBatch(self.rows.take(), self.reads, self._doubtful, intents, news)
+            news, own = self.announcements.read(log, offset, intents=intents), dict(self.announcements.open_intents)
+            batch = WriteBatch(self.rows.take(), self.reads, self._doubtful, own, news)
             self.reads, self._doubtful = {}, set()
             return batch
 

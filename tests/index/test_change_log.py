@@ -1,11 +1,11 @@
-"""The change log on a full disk: no process is locked out, and the next change works as usual."""
+"""The change log on a full disk, and when it has grown large: nobody is locked out, and no change is missed."""
 
 from __future__ import annotations
 
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,22 @@ from msgspec.structs import astuple
 
 import memfiles
 from memfiles import Memory, StorageFailed
-from memfiles.index.change_log import HEADER_BYTES, PATH, ChangeLog, done_line, intent_line
+from memfiles.index import change_log
+from memfiles.index.change_log import (
+    HEADER_BYTES,
+    PATH,
+    Announcements,
+    ChangeLog,
+    LinesRead,
+    done_line,
+    intent_line,
+)
+from memfiles.index.index import Index
+from memfiles.index.record_source import ComparedFolders
+from tests.support.another_process import another_process
 from tests.support.workflows import opened
 
-ENTRY = "entries/support/" + "0" * 40 + ".json"
+ENTRY, OTHER = (f"entries/support/{digit * 40}.json" for digit in "01")
 WORKFLOW = "name: desk\nmemory: {files: [], entries: {}}\nagents: {support: {}}\n"
 
 
@@ -77,7 +89,7 @@ def test_whole_lines_are_read_as_they_were_written(directory: int) -> None:
     log = ChangeLog(directory)
     log.append(intent_line("a:0", [ENTRY]))
     log.append(done_line("a:0"))
-    lines, end, is_whole = log.read(HEADER_BYTES, but="b")
+    lines, end, is_whole, _ = log.read(HEADER_BYTES, but="b")
 
     assert [("a:0", True, (ENTRY,)), ("a:0", False, ())] == [astuple(line) for line in lines]
     assert (True, log.size()) == (is_whole, end)
@@ -114,3 +126,118 @@ def test_a_save_that_cannot_be_called_over_is_made(memory: Memory, tmp_path: Pat
         index.put([], token, before=[])
 
     assert ["first"] == [entry.key for entry in memory.entries.list(session).memories]
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_log, "LARGEST", 2000)
+
+
+@pytest.fixture
+def both(directory: int, short: None) -> Iterator[tuple[Announcements, Announcements]]:
+    """Two processes with the log open, of which the second has announced a change and many others that are over."""
+    one, two = Announcements(directory), Announcements(directory)
+    for each in (one, two):
+        each.open().share()
+    two.intend([ENTRY])
+    for _ in range(30):
+        two.finish(two.intend([OTHER]))
+    yield one, two
+    one.close()
+    two.close()
+
+
+def read_by(one: Announcements, offset: int) -> LinesRead:
+    return one.read(one.open(), offset, intents={})
+
+
+def test_a_large_log_is_replaced_by_what_is_under_way(
+    both: tuple[Announcements, Announcements], tmp_path: Path
+) -> None:
+    """Whoever replaces it has read all of it; whoever begins with the new one learns what others are changing."""
+    one, _ = both
+    replaced = read_by(one, HEADER_BYTES)
+    again = read_by(one, HEADER_BYTES)
+
+    assert (61, (tmp_path / PATH).stat().st_size) == (len(replaced.lines), replaced.end)
+    assert [(True, (ENTRY,))] == [(line.is_intent, line.paths) for line in again.lines if line.token]
+    assert (False, False) == (one.is_incomplete, one.has_news())
+
+
+@pytest.mark.parametrize("at", ["before", "after"])
+def test_who_writes_while_the_log_is_replaced_is_heard(both: tuple[Announcements, Announcements], at: str) -> None:
+    """The line is in the old log when that is read for the last time, or else in the new one as well."""
+    one, two = both
+    (token,) = two.open_intents
+    if at == "before":
+        two.finish(token)
+    replaced = read_by(one, HEADER_BYTES)
+    if at == "after":
+        assert two.log is not None
+        two._append(two.log, done_line(token))  # it was asked where the log is just before that was replaced
+    heard = [*replaced.lines, *read_by(one, replaced.end).lines]
+
+    assert [token] == [line.token for line in heard if line.token == token and not line.is_intent]
+    assert (False, [False, False]) == (one.has_news(), [one.is_incomplete, two.is_incomplete])
+
+
+def test_who_missed_a_log_verifies_all_records(both: tuple[Announcements, Announcements]) -> None:
+    """It was replaced twice, so what it would have continued with is gone."""
+    one, two = both
+    for _ in range(2):
+        for _ in range(30):
+            one.finish(one.intend([OTHER]))
+        read_by(one, HEADER_BYTES)
+    two.finish(two.intend([OTHER]))
+
+    assert two.is_incomplete
+
+
+SAVING = """
+import sys, memfiles
+from memfiles.index import change_log
+change_log.LARGEST = 2000
+with memfiles.open(sys.argv[1], watch=False) as memory, open(sys.argv[2], "a", buffering=1) as done:
+    session = memory.session("support")
+    for number in range(150):
+        memory.entries.save(session, f"{sys.argv[3]}-{number}", "saved")
+        print(f"{sys.argv[3]}-{number}", file=done)
+        if number % 7 == int(sys.argv[3]):
+            memory.entries.search(session, "saved")
+print("saved")
+"""
+
+
+def keys_of(memory: Memory) -> Iterator[str]:
+    page = memory.entries.list(session := memory.session("support"), limit=100)
+    yield from (entry.key for entry in page.memories)
+    while page.next:
+        page = memory.entries.list(session, limit=100, cursor=page.next)
+        yield from (entry.key for entry in page.memories)
+
+
+@pytest.mark.slow
+def test_no_change_is_missed_while_the_log_is_replaced_again_and_again(
+    memory: Memory, tmp_path: Path, short: None
+) -> None:
+    """Three processes save, and a fourth sees every save at once, without comparing all records."""
+    session, done, sizes = memory.session("support"), tmp_path / "done", set[int]()
+    memory.entries.save(session, "first", "a")
+    memory.entries.search(session, "a")
+    done.touch()
+    index = memory.entries.repository._listener
+    assert isinstance(index, Index)
+    index._maintenance.compared = ComparedFolders()
+    with ExitStack() as stack:
+        workflow = memory.workflow.path or ""
+        workers = [stack.enter_context(another_process(SAVING, workflow, done, str(it))) for it in range(3)]
+        is_over = False
+        while not is_over:
+            is_over = all(worker.process.poll() is not None for worker in workers)
+            saved = set(done.read_text().splitlines())
+            assert set() == saved - set(keys_of(memory))
+            sizes.add((tmp_path / ".memory" / PATH).stat().st_size)
+        assert ["saved"] * 3 == [worker.hear() for worker in workers]
+
+    assert (450, False) == (len(saved), index._maintenance.compared.are_all)
+    assert max(sizes) < 20_000
