@@ -281,14 +281,19 @@ class Throttle:
 
     def transfer(self, carry_out: Callable[[], None]) -> None:
         """Carry out a transfer; while somebody writes, alone and with a rest after it."""
-        if not self._is_due():
+        while self._is_due():  # asked again while it waits: the one before it may hang
+            if self._one_at_a_time.acquire(timeout=_TICK_SECONDS):
+                break
+        else:
             carry_out()
             return
-        with self._one_at_a_time:
+        try:
             begun = self._cpu_time()
             carry_out()
             if self._is_due():
                 self._sleep(min(_LONGEST_REST_SECONDS, _REST * (self._cpu_time() - begun)))
+        finally:
+            self._one_at_a_time.release()
 
     def _is_due(self) -> bool:
         return not self._waiting and self._monotonic() - self._written_at < WRITING_SECONDS

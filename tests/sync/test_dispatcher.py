@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from functools import partial
 from math import inf
 
@@ -250,6 +251,38 @@ def test_one_at_a_time(throttle: Throttle) -> None:
         thread.join(60)
 
     assert ["first", "second"] == order
+
+
+@pytest.mark.parametrize("end", ["quiet", "waived"])
+def test_a_transfer_that_hangs_holds_up_no_others(throttle: Throttle, clock: Clock, end: str) -> None:
+    """Those that wait behind it go on once nobody writes any more, or somebody waits for them."""
+    throttle.notice_write()
+    began, may_end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        began.set()
+        may_end.wait(60)
+
+    others = [threading.Thread(target=throttle.transfer, args=(lambda: None,), daemon=True) for _ in range(3)]
+    hanging = threading.Thread(target=throttle.transfer, args=(hang,))
+    hanging.start()
+    began.wait(60)
+    for other in others:
+        other.start()
+    others[0].join(0.05)
+    is_waiting = others[0].is_alive()
+    with ExitStack() as stack:
+        if end == "waived":
+            stack.enter_context(throttle.waived())
+        else:
+            clock.now += WRITING_SECONDS
+        for other in others:
+            other.join(5)
+        left = [other for other in others if other.is_alive()]
+        may_end.set()
+        hanging.join(60)
+
+    assert (True, []) == (is_waiting, left)
 
 
 @pytest.fixture
