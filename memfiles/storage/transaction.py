@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from msgspec import Struct, field
@@ -240,12 +241,12 @@ class Request(Generic[T]):
 
     def wait(self) -> None:
         """Return once the gate is open."""
-        with self.gate:  # and leave it open, also in an interrupt
+        with suppress(RuntimeError), self.gate:  # and leave it open, also in an interrupt; it may be opened just then
             return
 
     def open_gate(self) -> None:
         """Let the request's thread go on. May be called again."""
-        if self.gate.locked():
+        with suppress(RuntimeError):  # it is open
             self.gate.release()
 
 

@@ -6,6 +6,7 @@ import fcntl
 import queue
 import random
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -250,6 +252,28 @@ def _meanwhile(*steps: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=take)
     thread.start()
     return thread
+
+
+def test_who_waits_may_be_let_through_twice() -> None:
+    """After an interrupt, the next leader may be told a second time, also in the instant in which it goes on."""
+    request, opened_at = Request("served"), list[int]()
+
+    def open_again(frame: FrameType, event: str, _: object) -> Any:
+        if event == "line" and request.gate.locked():
+            opened_at.append(frame.f_lineno)
+            request.open_gate()
+        return open_again if frame.f_code is Request.wait.__code__ else None
+
+    request.open_gate()
+    sys.settrace(open_again)
+    try:
+        request.wait()
+    finally:
+        sys.settrace(None)
+
+    with time_limit(LONG):
+        request.wait()
+    assert 1 == len(opened_at)
 
 
 def test_an_interrupted_waiter_is_not_served_later(rung: threading.Event) -> None:
