@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 import memfiles
 from memfiles.tools import compaction
-from memfiles.tools.compaction import FlushReport, flush_before_compaction
+from memfiles.tools.compaction import FlushReport, Saving, flush_before_compaction
 from memfiles.tools.results import ToolResult, refused
 from memfiles.tools.transcripts import MAX_TRANSCRIPT_BYTES
 from tests.secrets.secret_corpus import SECRETS
@@ -112,6 +112,45 @@ def test_the_same_messages_save_nothing_twice() -> None:
 
     assert (True, (), 1) == (again.replayed, again.saved, model.asked)
     assert ("ada/plan",) == flush_before_compaction(session, [*MESSAGES, *MESSAGES], model).saved
+
+
+@dataclass
+class PlainSession(SavingSession):
+    """A host's own session that cannot be hashed, and is equal to any other of its agent."""
+
+    agent: str
+
+    def __post_init__(self) -> None:
+        """As any other."""
+        super().__init__()
+
+
+@dataclass(slots=True)
+class SlottedSession:
+    """A host's own session that can be neither hashed nor referenced weakly."""
+
+    inner: SavingSession = field(default_factory=SavingSession, compare=False)
+
+    def tools(self, dialect: str) -> list[dict[str, Any]]:
+        """Those of the inner session."""
+        return self.inner.tools(dialect)
+
+    def call(self, name: str, arguments: object = None, *, call_id: str | None = None) -> ToolResult:
+        """A call in the inner session."""
+        return self.inner.call(name, arguments, call_id=call_id)
+
+
+@pytest.mark.parametrize("make", [lambda: PlainSession("support"), SlottedSession])
+def test_a_session_of_the_host_may_be_any_object(make: Callable[[], Saving]) -> None:
+    """What was flushed is known of each session, also if it is equal to another; all are forgotten with time."""
+    session, equal, model = make(), make(), AnsweringModel(ADA)
+    reports = [flush_before_compaction(it, MESSAGES, model) for it in (session, session, equal)]
+    for _ in range(100):
+        flush_before_compaction(make(), MESSAGES, model)
+
+    assert session == equal
+    assert [(None, False), (None, True), (None, False)] == [(report.error, report.replayed) for report in reports]
+    assert len(compaction._done) < 70
 
 
 def test_another_process_makes_the_same_calls() -> None:
