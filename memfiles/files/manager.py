@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.files import start_cache
@@ -34,7 +34,7 @@ from memfiles.storage.home import MemoryHome, directory_of, needs_recovery, real
 from memfiles.storage.record_kinds import FILE_KIND
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Durability, Store
+from memfiles.storage.store import Durability
 from memfiles.workflow.workflow import MemoryFile, Workflow
 
 if TYPE_CHECKING:
@@ -357,11 +357,6 @@ class MemoryManager:
         """The open store, which also holds the entries."""
         _ = self._live  # refuses while it is not open
         return self._store
-
-    @property
-    def store(self) -> Store:
-        """The open store, for what needs the files of a memory directory. ``InvalidArgument`` if it has none."""
-        return cast("Store", self.records if self.directory else None)
 
     @property
     def _live(self) -> RecordRepository[Record]:

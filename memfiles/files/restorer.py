@@ -79,7 +79,6 @@ class Restorer(Struct, frozen=True):
     now: Callable[[], str]
     lowest_level: str
     origin: str | None = None
-    deadline_seconds: float | None = None
 
     def plan(self, home: MemoryHome, files: Sequence[MemoryFile]) -> RestoreReport:
         """The report that ``restore`` would give; nothing is created or changed, not even the directory."""
@@ -160,7 +159,7 @@ class Restorer(Struct, frozen=True):
         if unasked and self.mirror is not None:
             from memfiles.sync.downloads import DEADLINE_SECONDS, fetch  # late: only workflows with a mirror need it
 
-            fetched = fetch(self.mirror, unasked, deadline_seconds=self.deadline_seconds or DEADLINE_SECONDS)
+            fetched = fetch(self.mirror, unasked, deadline_seconds=DEADLINE_SECONDS)
             answers |= fetched
             _warn(fetched)
         return [self._from_elsewhere(item, answers) if isinstance(item, MissingFile) else item for item in items]

@@ -21,6 +21,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.storage.events import Subscribers
 from memfiles.workflow.workflow import MemoryFile
 from tests.durability.tracer import Traced
+from tests.support.records import files_of
 from tests.support.saved import Visitor
 
 _WHILE_NS = 10**10
@@ -161,7 +162,7 @@ class Keeping:
 
     def __init__(self, directory: Path) -> None:
         self._manager = warm(directory)
-        self._entries = Entries(self._manager.store, rules=EntryRules(), subscribers=Subscribers())
+        self._entries = Entries(files_of(self._manager), rules=EntryRules(), subscribers=Subscribers())
 
     def save(self) -> object:
         """One new entry, and one that is there already."""

@@ -15,7 +15,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.records.record import NOBODY
 from memfiles.storage.events import RecordChanged
 from memfiles.storage.store import Durability
-from tests.support.records import declared, held, records_in, wait_until
+from tests.support.records import declared, files_of, held, records_in, wait_until
 from tests.support.stores import place_of, put_by_hand
 
 
@@ -32,7 +32,7 @@ def test_a_change_under_way_stays_in_its_directory(tmp_path: Path) -> None:
         return "2026-11-21T09:00:00.000Z"
 
     live = one._live
-    store = one.store
+    store = files_of(one)
 
     def change() -> None:
         with held(store, "notes.json"):
@@ -122,7 +122,7 @@ def test_a_change_that_waited_for_its_turn_is_not_made_after_the_end(tmp_path: P
             refused.append(error)
 
     waiting = threading.Thread(target=append)
-    with held(manager.store, "notes.json"):
+    with held(files_of(manager), "notes.json"):
         waiting.start()
         wait_until(lambda: "_take" in _running(waiting))
         manager.close()

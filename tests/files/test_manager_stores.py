@@ -179,9 +179,10 @@ def test_what_needs_files_says_so(server: PostgresServer) -> None:
     """Without a memory directory, an error, and no directory made of the URL."""
     with MemoryManager(server.url(server.workspace())) as manager:
         manager.restore(FILES)
-        for needed in (lambda: manager.directory, lambda: manager.store, lambda: manager.watched.folder()):
-            with pytest.raises(InvalidArgument, match="memory directory"):
-                needed()
+        with pytest.raises(InvalidArgument, match="memory directory"):
+            _ = manager.directory
+        with pytest.raises(InvalidArgument, match="memory directory"):
+            manager.watched.folder()
 
 
 def _break(manager: MemoryManager, uid: str, data: bytes) -> None:

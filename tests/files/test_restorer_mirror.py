@@ -273,7 +273,7 @@ def test_a_mirror_that_is_down_is_one_line_in_the_log(tmp_path: Path, caplog: py
 
 
 @pytest.mark.slow
-def test_a_mirror_that_hangs_does_not_hold_up_the_start(tmp_path: Path) -> None:
+def test_a_mirror_that_hangs_does_not_hold_up_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the time for all files they are seeded, as with a mirror that is down."""
 
     class Hanging(AskedMirror):
@@ -284,7 +284,8 @@ def test_a_mirror_that_hangs_does_not_hold_up_the_start(tmp_path: Path) -> None:
 
     mirror, over = Hanging(), threading.Event()
     mirror.inner = mirrored(quick="remote").inner
-    restorer = Restorer(mirror, now=TickingClock(), lowest_level="PUBLIC", deadline_seconds=1.5)
+    monkeypatch.setattr("memfiles.sync.downloads.DEADLINE_SECONDS", 1.5)
+    restorer = Restorer(mirror, now=TickingClock(), lowest_level="PUBLIC")
     report = restorer.plan(home_of(tmp_path), [declared("quick"), declared("slow"), declared("other")])
     over.set()
 

@@ -115,22 +115,26 @@ def test_a_bucket_that_is_not_there(endpoint: FaultyEndpoint, prefix: str, tmp_p
 
 
 @pytest.mark.parametrize("count", [3, COUNT])
-def test_a_store_that_hangs(endpoint: FaultyEndpoint, prefix: str, tmp_path: Path, count: int) -> None:
+def test_a_store_that_hangs(
+    endpoint: FaultyEndpoint, prefix: str, tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody waits beyond the time that all of it may take."""
     endpoint.faults, endpoint.rate, endpoint.hang_seconds = ["hang"], 1.0, 60.0
-    restorer = Restorer(mirror_at(endpoint.url, prefix), now=lambda: "", lowest_level="PUBLIC", deadline_seconds=0.3)
+    monkeypatch.setattr("memfiles.sync.downloads.DEADLINE_SECONDS", 0.3)
+    restorer = Restorer(mirror_at(endpoint.url, prefix), now=lambda: "", lowest_level="PUBLIC")
     report = restorer.plan(home_of(tmp_path / "none"), [declared(uid) for uid in UIDS[:count]])
 
     assert {"provisional"} == statuses(report)
     assert f"0 of {count} answers came in time" in (report["file-0"].detail or "")
 
 
-def test_some_bodies_trickle(moto_url: str, prefix: str, tmp_path: Path) -> None:
+def test_some_bodies_trickle(moto_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What arrives in time is used, whatever the others do. A late request of an earlier test must not be counted."""
+    monkeypatch.setattr("memfiles.sync.downloads.DEADLINE_SECONDS", 10.0)
     with FaultyEndpoint(moto_url) as endpoint:
         endpoint.script.extend([None, "trickle", "trickle", "trickle"])  # not the list
         mirror = mirror_at(endpoint.url, prefix)
-        restorer = Restorer(mirror, now=lambda: "", lowest_level="INTERNAL", deadline_seconds=10.0)
+        restorer = Restorer(mirror, now=lambda: "", lowest_level="INTERNAL")
         report = restorer.plan(home_of(tmp_path / "none"), [declared(uid) for uid in UIDS])
 
     assert [COUNT - 3, 3] == [[row.status for row in report.files].count(each) for each in ("hydrated", "provisional")]

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, TextContent
 
 from tests.server.mcp_clients import ERAS, WORKFLOW, Offer, client_of, in_loop, offered, text_of
-from tests.support.records import held
+from tests.support.records import files_of, held
 from tests.support.saved import without_ids
 from tests.support.workflows import write_workflow
 
@@ -233,7 +233,7 @@ def test_a_cancelled_call_leaves_the_record_whole(offer: Offer, era: str) -> Non
     async def cancelled() -> bool:
         async with client_of(offer, era) as client:
             async with anyio.create_task_group() as tasks:
-                with held(offer.memory.manager.store, "notes-1.json"):
+                with held(files_of(offer.memory.manager), "notes-1.json"):
                     tasks.start_soon(append, client, scope := anyio.CancelScope())
                     with anyio.fail_after(60):
                         while not _waits_for_a_record():

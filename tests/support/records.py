@@ -14,13 +14,14 @@ from typing import Any, cast
 from hypothesis import settings
 from msgspec import StructMeta
 
+from memfiles.files.manager import MemoryManager
 from memfiles.records import file_changes
 from memfiles.records.declared_metadata import Metadata, seed
 from memfiles.records.file_changes import Redaction
 from memfiles.records.record import Actor, Record, Stamp
 from memfiles.records.redactions import NONCE_BYTES
 from memfiles.storage.locks import RecordLocks
-from memfiles.storage.store import Store
+from memfiles.storage.store import Store, with_files
 from memfiles.workflow.workflow import MemoryFile
 from tests.support.stores import kept_in
 
@@ -28,6 +29,12 @@ SEEDED_AT = "2026-11-21T09:00:00.000Z"
 LATER = "2026-11-21T10:00:00.000Z"
 PATIENCE_SECONDS = 60.0
 _MUCH_BYTES = 16 << 20
+
+
+def files_of(manager: MemoryManager) -> Store:
+    """The open store of a memory directory."""
+    assert (store := with_files(manager.records)) is not None
+    return store
 
 
 def held(store: Store, *paths: str) -> AbstractContextManager[None]:

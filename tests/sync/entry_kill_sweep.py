@@ -20,7 +20,7 @@ from memfiles.sync.ledger import Ledger
 from memfiles.sync.reconciler import Reconciler
 from mirrors.urls import open_mirror
 from tests.durability.sweep import Acknowledge, run_sweeps
-from tests.support.records import declared
+from tests.support.records import declared, files_of
 from tests.support.saved import Visitor, files_holding, saved
 from tests.sync.entry_machine import AGENT, EntryMachine, bodies_in
 
@@ -100,7 +100,7 @@ class EntryScenario:
         ledger = Ledger(place / "here", mirror="the shared one")
         manager = MemoryManager(place / "here", mirror, origin=ledger.meta.origin)
         manager.restore([declared("notes", content="# notes\n")])
-        entries = Entries(manager.store, rules=EntryRules(), subscribers=Subscribers(), origin=manager.origin)
+        entries = Entries(files_of(manager), rules=EntryRules(), subscribers=Subscribers(), origin=manager.origin)
         replica = manager.replica.with_entries(entries.repository, release_forgotten=entries.release_forgotten)
         downloads = EntryDownloads(replica, mirror, ledger, "local", utc_now)
         reconciler = Reconciler(replica, mirror, ledger, downloads, "local", now=utc_now)

@@ -25,7 +25,7 @@ from memfiles.sync.ledger import Ledger
 from memfiles.sync.mirror import Mirror
 from memfiles.sync.status import SyncSettings
 from memfiles.workflow.workflow import MemoryFile
-from tests.support.records import declared
+from tests.support.records import declared, files_of
 from tests.support.saved import Visitor, deleted, files_holding, refaceted, resaved, saved, saved_over
 
 AGENT = "support"
@@ -58,7 +58,7 @@ class EntryMachine:
         self.manager.restore(declared_files)
         subscribers = Subscribers()
         origin = self.book.meta.origin()
-        self.entries = Entries(self.manager.store, rules=rules, subscribers=subscribers, origin=origin, now=now)
+        self.entries = Entries(files_of(self.manager), rules=rules, subscribers=subscribers, origin=origin, now=now)
         self.manager.with_users(declared_files, lambda: self.entries.users)
         self.shelf = self.entries.repository
         release = self.entries.release_forgotten

@@ -21,7 +21,7 @@ from memfiles.sync.pack import INDEX, refresh_pack
 from mirrors import DirectoryMirror
 from mirrors.memory import MemoryMirror
 from tests.support import ROOT
-from tests.support.records import files_under
+from tests.support.records import files_of, files_under
 from tests.support.saved import files_holding
 from tests.sync.conftest import Opener, content_in, in_mirror
 from tests.sync.entry_machine import EntryMachine
@@ -84,7 +84,7 @@ def test_it_leaves_everything_that_keeps_earlier_versions(open_machine: Opener, 
     until_quiet(one, two)
     kept = {"escaped": json.dumps({"content": f"{SECRET} über"}), "broken": f"{{{SECRET} über", "other": "{}"}
     for why, body in kept.items():
-        quarantine.keep_copy(two.manager.store.descriptor, "notes.json", body.encode(), reason=why, at=AT)
+        quarantine.keep_copy(files_of(two.manager).descriptor, "notes.json", body.encode(), reason=why, at=AT)
     text = f"{SECRET} über"
     assert {".state/mirror.sqlite", "notes.json"} <= {name.removesuffix("-wal") for name in holding(two, text)}
     one.manager.redact("notes", text)
@@ -92,7 +92,7 @@ def test_it_leaves_everything_that_keeps_earlier_versions(open_machine: Opener, 
     until_quiet(one, two)
 
     assert [] == holding(two, text, f"has {SECRET}")
-    assert ["other"] == [why for _, why in quarantine.Quarantine(two.manager.store.descriptor).listing()]
+    assert ["other"] == [why for _, why in quarantine.Quarantine(files_of(two.manager).descriptor).listing()]
     assert [] == objects_holding(mirror, text)
 
 
