@@ -24,6 +24,7 @@ import psycopg
 import memfiles
 from memfiles.files.manager import MemoryManager
 from memfiles.storage.record_store import RecordStore
+from memfiles.tools.session import Session
 from tests.benchmarks import page
 from tests.benchmarks.bare import in_turns, ratios, seconds
 from tests.benchmarks.grounds import VOLUME, grounds
@@ -52,7 +53,7 @@ memory:
   {place}
   files: [{{uid: note, name: note, max_size_bytes: 8388608}}]
   entries: {{max_entries: 1000000, max_bytes: 1000000000}}
-agents: {{desk: {{memory: [{{id: note, mode: rw}}]}}}}
+agents: {{desk: {{users: optional, memory: [{{id: note, mode: rw}}]}}}}
 """
 WORKER = """
 import sys, time
@@ -147,6 +148,12 @@ def writes(server: PostgresServer, folder: Path, *, rounds: int = ROUNDS) -> Ite
         for _ in range(120):
             memory.manager.append("note", LINE)
         operations[MEMORY] = lambda _: memory.manager.append("note", LINE)
+        sessions = {
+            "no user": memory.session("desk"),
+            "a user, whose audit is written at once": memory.session("desk", user="ada"),
+        }
+        for whose, session in sessions.items():
+            operations[f"a save of an entry, of {whose}"] = saves(memory, session)
         operations["psycopg: SELECT FOR UPDATE, then UPDATE"] = stack.enter_context(read_and_write(server, body))
         if find_spec("langgraph.store.postgres"):
             operations["LangGraph's PostgresStore: get, then put"] = stack.enter_context(langgraph(server, body))
@@ -156,6 +163,11 @@ def writes(server: PostgresServer, folder: Path, *, rounds: int = ROUNDS) -> Ite
         low, middle, high = ratios(found, taken[BARE])
         shown = f"{median(found) * 1e3:.2f} ms, {middle:.2f} ({low:.2f} to {high:.2f}) times the bare UPDATE"
         yield at_most(what, middle, GOAL, shown=shown) if what == APPEND else Figure(what, shown)
+
+
+def saves(memory: memfiles.Memory, session: Session) -> Callable[[int], object]:
+    """Saves of one entry, each with another text."""
+    return lambda turn: memory.entries.save(session, "tea", f"{turn} {LINE}")
 
 
 def record_of(store: RecordStore) -> bytes:
