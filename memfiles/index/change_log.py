@@ -300,8 +300,8 @@ class Announcements:
             self.is_incomplete = was_incomplete
         self._end = -1
         for token, paths in self.open_intents.items():
-            self._append(log, intent_line(token, paths))
-        return log
+            self._append(self.log, intent_line(token, paths))
+        return self.log
 
     def _append(self, log: ChangeLog, line: bytes) -> None:
         while log.append(line) and not log.is_linked():  # it was replaced, and perhaps read for the last time before
