@@ -7,8 +7,8 @@ notice a process that is killed between its record and the index. A line names r
     +<token> <folder>/<uid> ...     these records are about to change
     =<token>                        done, changed or not
 
-A log that has grown large is replaced by a short one, whose second line is the id of the one before. Whoever writes a
-line looks afterwards whether the log was replaced meanwhile, and then writes it to the new one as well.
+A log that has grown large is replaced by a short one, whose second line is the id of the first log in this row. Whoever
+writes a line looks afterwards whether the log was replaced meanwhile, and then writes it to the new one as well.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ChangeLog:
     def __init__(self, directory: int, path: str = PATH) -> None:
         """Open the log; ``directory`` is the memory directory's descriptor. Raises ``IndexUnusable``."""
         self._directory, self._path = directory, path
-        self.id = self.continues = ""  # its id, and that of the log that it took the place of
+        self.id = self.first = ""  # its id, and that of the first of the logs that took each other's place
         self.is_alone = False  # no other process had it open when it was opened
         self._inode = 0
         for _ in range(_ATTEMPTS):
@@ -132,7 +132,7 @@ class ChangeLog:
             atomic.remove(self._directory, _NEXT)  # of a process that was killed here
             new = ChangeLog(self._directory, _NEXT)
             try:
-                new.append(_header(self.id) + lines)
+                new.append(_header(self.first) + lines)
                 new.share()  # nobody is alone with it while others still write the old one
                 atomic.move(self._directory, _NEXT, to=self._path)
                 found = self.read(offset, but=but)._replace(end=2 * HEADER_BYTES + len(lines), log=new.id)
@@ -152,7 +152,7 @@ class ChangeLog:
 
     def empty(self) -> None:
         """Begin a new log in the same file, locked exclusively. Raises ``IndexUnusable``: then it has no header."""
-        self.id = os.urandom(6).hex()
+        self.id = self.first = os.urandom(6).hex()
         header = _header(self.id)
         with storage_failure(f"{PATH} cannot be written", IndexUnusable):
             os.ftruncate(self._descriptor, 0)
@@ -185,7 +185,6 @@ class ChangeLog:
         self.is_alone = self._lock()
         begun = os.pread(self._descriptor, 2 * HEADER_BYTES, 0)
         header, second = begun[:HEADER_BYTES], begun[HEADER_BYTES:]
-        self.continues = second[1:-1].decode() if _is_header(second) else ""
         is_whole = _is_header(header)
         if not is_whole and self.is_alone:
             self.empty()
@@ -194,6 +193,7 @@ class ChangeLog:
             return False
         else:
             self.id = header[1:-1].decode()
+            self.first = second[1:-1].decode() if _is_header(second) else self.id
         return self.size() is not None
 
     def _lock(self) -> bool:
@@ -290,13 +290,13 @@ class Announcements:
 
     def _reopened(self) -> ChangeLog:
         """Open the log that has replaced this one, and announce there what is under way."""
-        before, was_incomplete = self.log and self.log.id, self.is_incomplete
+        before, was_incomplete = self.log and self.log.first, self.is_incomplete
         if self.log is not None:
             self.close()
             self.is_incomplete = True
         self.log = log = ChangeLog(self._directory)
         log.share()
-        if log.continues == before:  # whoever replaced it has read all of it
+        if log.first == before:  # whoever replaced it has read all of it
             self.is_incomplete = was_incomplete
         self._end = -1
         for token, paths in self.open_intents.items():

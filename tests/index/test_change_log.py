@@ -181,16 +181,21 @@ def test_who_writes_while_the_log_is_replaced_is_heard(both: tuple[Announcements
     assert (False, [False, False]) == (one.has_news(), [one.is_incomplete, two.is_incomplete])
 
 
-def test_who_missed_a_log_verifies_all_records(both: tuple[Announcements, Announcements]) -> None:
-    """It was replaced twice, so what it would have continued with is gone."""
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_only_who_missed_lines_verifies_all_records(
+    both: tuple[Announcements, Announcements], tmp_path: Path, is_lost: bool
+) -> None:
+    """However often it was replaced meanwhile, somebody has read all of it, unless it was removed once."""
     one, two = both
-    for _ in range(2):
+    for turn in range(3):
         for _ in range(30):
             one.finish(one.intend([OTHER]))
         read_by(one, HEADER_BYTES)
+        if is_lost and turn == 1:
+            (tmp_path / PATH).unlink()
     two.finish(two.intend([OTHER]))
 
-    assert two.is_incomplete
+    assert is_lost == two.is_incomplete
 
 
 SAVING = """
