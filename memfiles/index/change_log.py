@@ -290,13 +290,13 @@ class Announcements:
 
     def _reopened(self) -> ChangeLog:
         """Open the log that has replaced this one, and announce there what is under way."""
-        before, was_incomplete = self.log and self.log.first, self.is_incomplete
-        if self.log is not None:
+        before, was_incomplete = self.log, self.is_incomplete
+        if before is not None:
             self.close()
             self.is_incomplete = True
         self.log = log = ChangeLog(self._directory)
         log.share()
-        if log.first == before:  # whoever replaced it has read all of it
+        if before is not None and before.first == log.first and before.id != log.id:  # who replaced it has read it all
             self.is_incomplete = was_incomplete
         self._end = -1
         for token, paths in self.open_intents.items():

@@ -236,13 +236,15 @@ def test_no_change_is_missed_while_the_log_is_replaced_again_and_again(
     with ExitStack() as stack:
         workflow = memory.workflow.path or ""
         workers = [stack.enter_context(another_process(SAVING, workflow, done, str(it))) for it in range(3)]
-        is_over = False
+        is_over = are_compared = False
         while not is_over:
             is_over = all(worker.process.poll() is not None for worker in workers)
             saved = set(done.read_text().splitlines())
             assert set() == saved - set(keys_of(memory))
+            if "-149" not in done.read_text():  # nobody closes yet: then a new log is begun if the others are idle
+                are_compared |= index._maintenance.compared.are_all
             sizes.add((tmp_path / ".memory" / PATH).stat().st_size)
         assert ["saved"] * 3 == [worker.hear() for worker in workers]
 
-    assert (450, False) == (len(saved), index._maintenance.compared.are_all)
+    assert (450, False) == (len(saved), are_compared)
     assert max(sizes) < 20_000
