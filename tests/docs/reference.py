@@ -110,7 +110,7 @@ ADAPTERS = {
 
 INTERNAL = {
     "Session": {"actor", "refused", "check_open", "may_know", "definitions", "snapshots"},
-    "MemoryManager": {"replica", "store", "recover", "take_hydrated", "view"},
+    "MemoryManager": {"replica", "recover", "take_hydrated", "view"},
     "Entries": {"release_forgotten", "counts", "end_run", "purge", "sweep", "close"},
     "Sync": {"start", "entries_opened"},
 }
