@@ -5,7 +5,7 @@ or refused, and holds no content, no key and no free text; a change by a program
 program alone, and a change by hand or from the mirror by each program that notices it; lines of several processes never
 mix, as each write to the file, opened for appending, has whole lines; and no operation fails because of its log, nor
 waits for a flush: the log says what happened, and is not what makes it durable. A line that may wait waits for no
-write, and lines that may not are written together, by whoever has the turn.
+write until there are 64 KiB, and lines that may not are written together, by whoever has the turn.
 
 A line waits in memory for at most a second, so a kill loses no more than that. Written at once are refusals, failures,
 what makes content go or leave, and every line that names a user: whoever forgets the user has to find it.
