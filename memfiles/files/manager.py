@@ -317,12 +317,14 @@ class MemoryManager:
         if self._records is None:
             return
         try:
-            self._repair_files()
-        except MemfilesError as error:
-            _log.warning("a change by hand may not have been read before the memory closed: %s", str(error))
-        self._cached = start_cache.update(self.place, self._cached, self._live)
-        self._records, self._was_open = None, True
-        self._store.close()
+            try:
+                self._repair_files()
+            except MemfilesError as error:
+                _log.warning("a change by hand may not have been read before the memory closed: %s", str(error))
+            self._cached = start_cache.update(self.place, self._cached, self._live)
+        finally:
+            self._records, self._was_open = None, True
+            self._store.close()
 
     def __enter__(self) -> Self:
         return self

@@ -174,8 +174,10 @@ class JournalFile:
             os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file, which gives up its lock."""
-        os.close(self._descriptor)
+        """Close the file, which gives up its lock. May be called again, also after an interrupt."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class JournalState(Enum):
@@ -396,7 +398,10 @@ class Journal:
         self._forget_file(JournalState.ABSENT)
 
     def _forget_file(self, then: JournalState) -> None:
-        """Close the file. It is forgotten first: an interrupt must not leave a descriptor that is closed already."""
+        """Close the file, also in an interrupt: its lock would have every forget wait for this process."""
         file, self._file, self._state, self._unsynced, self._bases_bytes = self._file, None, then, {}, 0
         if file is not None:
-            file.close()
+            try:
+                file.close()
+            finally:
+                file.close()

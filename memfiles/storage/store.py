@@ -79,15 +79,16 @@ class Store:
         renew_in_child(self, Store._leave_to_parent)
 
     def close(self) -> None:
-        """Checkpoint and release the directory: only the records matter then."""
+        """Checkpoint and release the directory, also in an interrupt: only the records matter then."""
         self._is_closed = True
-        self._checkpointer.stop()
-        with storage_failure("some records could not be flushed; the journal stays for the next start"):
-            try:
+        try:
+            with storage_failure("some records could not be flushed; the journal stays for the next start"):
+                self._checkpointer.stop()
                 if not self._journal.close():
                     self.recover()
-            finally:
-                self._locks.close()
+        finally:
+            self._journal.close()
+            self._locks.close()
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         """The bytes of a record and their signature, None if there is none; ``RecordCorrupt`` if unreadable."""

@@ -24,6 +24,7 @@ from memfiles.errors import MemfilesError
 from memfiles.files.manager import MemoryManager
 from memfiles.index.change_log import PATH as LOG
 from memfiles.storage.events import AuditEvent, AuditLog
+from memfiles.storage.locks import lock_descriptor
 from memfiles.storage.transaction import GroupCommit, Request
 from memfiles.storage.watcher import watch
 from memfiles.tools.session import Session
@@ -151,6 +152,28 @@ def test_an_interrupt_at_any_call_of_a_close_lets_others_open_the_memory(event: 
                 fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     assert step > FEWEST_CALLS
+
+
+@pytest.mark.directory(reason="the journal is a file of a memory directory")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("event", ["call", "c_return"])
+def test_an_interrupt_at_any_call_of_a_close_gives_the_journal_up(event: str, scratch: Path) -> None:
+    """Every forget waited half a minute for it in vain; left is the instant in which the store begins to close."""
+    seen = step = 1  # at the first call of all, nothing has begun
+    kept: list[int] = []
+    while seen >= step:
+        step += 1
+        with restored(scratch / f"{step}") as manager:
+            manager.append(UID, "a line\n")
+            with time_limit(LONG):
+                seen = interrupt_at(step, manager.close, event)
+            journals = [path.open("rb+") for path in scratch.glob(f"{step}/.journal/*")]
+            kept += [step for file in journals if not lock_descriptor(file.fileno())]
+            for file in journals:
+                file.close()
+
+    assert len(kept) <= 1
+    assert step > 30
 
 
 @pytest.mark.directory(reason="watches files")
