@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
@@ -65,12 +66,11 @@ def open(
     counted = _counted(open_mirror_of(workflow, given=mirror, notes_refusals=True), progress)
     settings, declared = settings_of(workflow.memory.mirror), workflow.memory.mirror
     home = real_home(workflow.place, cache=workflow.cache)
-    identity = declared.identity if declared else settings.url
     ledger: Ledger | None = None
     if counted is not None:
         from memfiles.sync.ledger import Ledger  # late: only workflows with a mirror need it
 
-        ledger = Ledger(home, mirror=identity, keys=keeper_of(workflow).ids)
+        ledger = Ledger(home, mirror=declared.identity if declared else settings.url, keys=keeper_of(workflow).ids)
     cleanup = ExitStack()
     try:
         cleanup.enter_context(home.held())
@@ -140,8 +140,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
         cleanup.callback(entries.close)
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
         sync = NullSync(partial(status_on_disk, workflow), kept=partial(conflicts_in, home))
-        parts: dict[str, Any] = {"manager": manager, "sync": sync, "entries": entries, "audit": log}
-        return Memory(workflow, report=report, cleanup=cleanup, **parts)
+        return Memory(workflow, manager=manager, report=report, sync=sync, entries=entries, audit=log, cleanup=cleanup)
     except BaseException:
         cleanup.close()
         raise
@@ -197,15 +196,11 @@ class Memory:
         """``cleanup`` closes the parts, in the right order."""
         self.workflow = workflow
         self.manager = manager
-        self.report = report
-        self.sync = sync
-        self._entries = entries
-        self._cleanup = cleanup
-        self._audit = audit
+        self.report, self.sync = report, sync
+        self._entries, self._audit, self._cleanup = entries, audit, cleanup
         self._sessions: WeakSet[Session] = WeakSet()
         self._runs: WeakValueDictionary[tuple[str, str | None, str | None], OpenRun] = WeakValueDictionary()
-        self._closing = threading.Lock()
-        self._closed = False
+        self._closing, self._closed = threading.Lock(), False
 
     def session(
         self,
@@ -233,7 +228,6 @@ class Memory:
         from memfiles.tools.session import OpenRun, Session
 
         spec = self._agent(agent)
-        levels = self.workflow.levels
         who = partial(SessionProvenance, agent, run=run, channel=channel, thread=thread, actor=actor, user=user)
         provenance = who()
         if user is not None and self._entries.are_needed:
@@ -244,11 +238,12 @@ class Memory:
             provenance,
             refs=self.workflow.refs_of(agent, user=user),
             manager=self.manager,
-            levels=levels,
-            level=level if level is not None else spec.level or levels.lowest,
+            levels=self.workflow.levels,
+            level=level if level is not None else spec.level or self.workflow.levels.lowest,
             entries=self._access(spec, tool_names, ends_run=ends_run),
             audit=self._audit,
             open_run=open_run,
+            memory=self,
         )
         with self._closing:
             self._check_open()
@@ -348,6 +343,11 @@ class Memory:
                 for part in (self._cleanup, self.sync, self._entries, self.manager, self._audit):
                     part.close()
             raise
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        """Say that nobody closed it, where Python tells of such things (``-X dev``). Its threads end by themselves."""
+        if not self._closed:
+            warn(f"a memory was never closed: {self.manager.place.title}", ResourceWarning, source=self.workflow)
 
     def __enter__(self) -> Self:
         return self

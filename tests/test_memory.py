@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import threading
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from memfiles.errors import InvalidArgument, SecretRefused, WorkflowError
 from memfiles.memory import look
 from memfiles.records.record import Actor
 from memfiles.workflow.workflow import Workflow
+from mirrors.directory import DirectoryMirror
+from tests.support.records import wait_until
 from tests.support.workflows import opened, write_workflow
 
 WORKFLOW = """
@@ -215,6 +218,60 @@ def test_what_a_person_changes_is_noticed_while_it_is_open(workflow: Path) -> No
         assert noticed.wait(timeout=60)
         assert memory.session("support").call("read_memory", {"file": "notes"}).text == "# By hand\n"
         assert memory.manager.log("notes-1")[0].op == "external"
+
+
+ENTRIES = """
+    memory:
+      entries: {}
+      files: [{uid: notes, name: notes, content: ""}]
+    agents:
+      guide: {memory: [{id: notes, mode: rw}]}
+    """
+
+
+def _ours() -> tuple[list[str], int]:
+    """The threads of memfiles, and how many files, folders and connections are open, after a collection of garbage."""
+    gc.collect()
+    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("memfiles-")]
+    return names, len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("has_mirror", [False, True])
+def test_a_memory_that_is_dropped_without_a_close_leaves_nothing_running(tmp_path: Path, *, has_mirror: bool) -> None:
+    """Once nobody has it or a session of it, its threads, files and connections go; Python warns, if asked to."""
+    mirror = f'mirror: {{url: "file://{tmp_path}/mirror"}}' if has_mirror else ""
+    workflow = write_workflow(tmp_path, ENTRIES.replace("entries: {}", f"entries: {{}}\n      {mirror}"))
+    (tmp_path / "mirror").mkdir()
+
+    def use(number: int) -> None:
+        session = memfiles.open(workflow).session("guide")
+        gc.collect()  # the session keeps its memory open
+        assert not session.call("append_memory", {"file": "notes", "content": f"- line {number}\n"}).is_error
+        assert not session.call("memory_save", {"key": f"key {number}", "content": "a plan"}).is_error
+        assert not session.call("memory_search", {"query": "plan"}).is_error
+
+    before = _ours()
+    for number in range(5):
+        with pytest.warns(ResourceWarning, match="never closed"):
+            use(number)
+            gc.collect()
+    wait_until(lambda: _ours() <= before, what="the end of all threads and descriptors")
+    with memfiles.open(workflow) as memory:
+        lines = memory.manager.read("notes").splitlines()
+
+    assert [f"- line {number}" for number in range(5)] == lines
+
+
+def test_a_session_of_a_memory_that_nobody_has_any_more_is_pushed(tmp_path: Path) -> None:
+    """Who keeps a session has all of its memory, also its mirror."""
+    (tmp_path / "mirror").mkdir()
+    with pytest.warns(ResourceWarning, match="never closed"):
+        session = opened(tmp_path, ENTRIES, mirror=DirectoryMirror(tmp_path / "mirror")).session("guide")
+        gc.collect()
+        session.call("append_memory", {"file": "notes", "content": "- a line"})
+        wait_until(lambda: b"- a line" in (tmp_path / "mirror/notes.json").read_bytes(), what="a push")
+        del session
+        gc.collect()
 
 
 def test_a_look_shows_what_a_restore_would_do_and_makes_nothing(workflow: Path) -> None:

@@ -68,6 +68,8 @@ class LinesRead(NamedTuple):
 class ChangeLog:
     """The open log. It holds a shared lock, so that no other process empties the log meanwhile."""
 
+    _descriptor = -1
+
     def __init__(self, directory: int, path: str = PATH) -> None:
         """Open the log; ``directory`` is the memory directory's descriptor. Raises ``IndexUnusable``."""
         self._directory, self._path = directory, path
@@ -80,9 +82,9 @@ class ChangeLog:
                 if self._begin():
                     return
             except BaseException:  # an open descriptor would keep the lock
-                os.close(self._descriptor)
+                self.close()
                 raise
-            os.close(self._descriptor)
+            self.close()
         raise IndexUnusable(f"{PATH} is replaced again and again")
 
     def close(self) -> None:
@@ -90,6 +92,8 @@ class ChangeLog:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    __del__ = close
 
     def size(self) -> int | None:
         """Its size in bytes; None if another log has taken its place."""

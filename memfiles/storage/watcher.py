@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -101,7 +102,7 @@ class Watcher:
     """Has one type of record examined in a thread of its own: those that events name, and all of them now and then."""
 
     def __init__(self, watched: Watched, cleanup: ExitStack | None = None) -> None:
-        """Start watching, until the ``cleanup``; if the system provides no events, that is logged."""
+        """Start watching, until the ``cleanup`` or its end; if the system provides no events, that is logged."""
         self._watched = watched
         self._due: dict[str, float] = {}
         self._ended = Flag()
@@ -112,14 +113,19 @@ class Watcher:
         renew_in_child(self, Watcher._leave_to_parent)
         if cleanup is not None:
             cleanup.callback(self.close)  # first: an interrupt may come while the events and the thread start
+            weakref.finalize(cleanup, self.end).atexit = False
         if not watched.is_deep:  # of 10,000 folders it takes 0.2 s, which the thread has
             self._events.start()
         self._thread.start()
 
-    def close(self) -> None:
-        """Stop watching. May be called again, and from a callback."""
+    def end(self) -> None:
+        """Stop watching soon: a memory was dropped without a close."""
         self._ended.set()
         self._events.interrupt()
+
+    def close(self) -> None:
+        """Stop watching. May be called again, and from a callback."""
+        self.end()
         if self._thread is not threading.current_thread() and self._thread.is_alive():
             self._thread.join()
         self._events.close()
@@ -136,6 +142,7 @@ class Watcher:
                 self._sweep()
                 self._sweep_took += time.monotonic() - self._resumed
                 self._follow_events()
+        self._events.close()
 
     def _pause(self) -> None:
         took = time.monotonic() - self._resumed
@@ -219,7 +226,7 @@ class FeedWatcher:
     def __init__(
         self, store: RecordStore, files: Watched, entries: Watched | None, cleanup: ExitStack | None = None
     ) -> None:
-        """Start watching, until the ``cleanup``."""
+        """Start watching, until the ``cleanup`` or its end."""
         self._store, self._files, self._entries = store, files, entries
         self._ended = Flag()
         self._point: str | None = None
@@ -230,6 +237,7 @@ class FeedWatcher:
         renew_in_child(self, FeedWatcher._leave_to_parent)
         if cleanup is not None:
             cleanup.callback(self.close)  # first, as above
+            weakref.finalize(cleanup, self._ended.set).atexit = False
         self._thread.start()
 
     def close(self) -> None:

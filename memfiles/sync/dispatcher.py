@@ -1,7 +1,8 @@
 """The dispatcher of the sync: a thread that hands out the records that are due, for workers to carry the tasks out.
 
 The rules this file guards: readers and writers never wait for these threads; a record is in the hands of one worker at
-a time; waiting for the threads has a time limit; a call that hangs does not keep the program from ending; changes in
+a time; waiting for the threads has a time limit; a call that hangs does not keep the program from ending; a thread that
+has nothing to do keeps no dispatcher alive that nobody refers to; changes in
 quick succession wait for a short quiet and are pushed as one, but not for ever; and while the mirror does not answer,
 one worker at a time asks it, less and less often (exponential with full jitter: M. Brooker, "Exponential Backoff And
 Jitter", AWS Architecture Blog, 2015).
@@ -12,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -101,6 +103,7 @@ class Dispatcher:
         self._workers = Workers(_WORKERS, name="memfiles-sync")
         self._throttle = Throttle()
         self._thread: threading.Thread | None = None
+        self._timers: Sequence[Timer] = ()
         self._failed_at = 0.0
         self._is_refused = False  # what failed last: repeating it does not help
         self._answers = False
@@ -200,24 +203,24 @@ class Dispatcher:
     def _ensure_running(self) -> None:
         """Start the thread that hands out tasks if it does not run; the caller holds the turn."""
         if not self.is_closed and (self._thread is None or not self._thread.is_alive()):  # its start may have failed
-            self._thread = threading.Thread(target=self._run, name="memfiles-sync", daemon=True)
+            reference = weakref.ref(self, lambda _, calls=self._calls: calls.put(None))  # type: ignore[misc]
+            given = reference, self._calls, self._workers
+            self._thread = threading.Thread(target=_run, args=given, name="memfiles-sync", daemon=True)
             self._thread.start()
 
-    def _run(self) -> None:
-        timers = self._make_timers(time.monotonic())
-        while not self.is_closed:
-            for timer in timers:
-                if not self.is_closed:
-                    timer.run_if_due(time.monotonic())
-            while not self._wanted.empty():
-                self._workers.submit(self._wanted.get())
-            with self._turn:
-                while not self.is_closed and (task := self._schedule.take(now=time.monotonic())) is not None:
-                    self._workers.submit(partial(self._throttle.transfer, partial(self._do, task)))
-                at = min(at for at in (*(timer.at for timer in timers), self._schedule.next_at()) if at is not None)
+    def hand_out(self) -> float:
+        """Have everything done that is due; returns in how many seconds the next is."""
+        self._timers = self._timers or self._make_timers(time.monotonic())
+        for timer in self._timers:
             if not self.is_closed:
-                with suppress(Empty):
-                    self._calls.get(timeout=min(max(0.0, at - time.monotonic()), _LONGEST_SLEEP_SECONDS))
+                timer.run_if_due(time.monotonic())
+        while not self._wanted.empty():
+            self._workers.submit(self._wanted.get())
+        with self._turn:
+            while not self.is_closed and (task := self._schedule.take(now=time.monotonic())) is not None:
+                self._workers.submit(partial(self._throttle.transfer, partial(self._do, task)))
+            at = min(at for at in (*(timer.at for timer in self._timers), self._schedule.next_at()) if at is not None)
+        return min(max(0.0, at - time.monotonic()), _LONGEST_SLEEP_SECONDS)
 
     def _do(self, task: Task) -> None:
         """Carry out one task and report the result to the schedule."""
@@ -241,6 +244,16 @@ class Dispatcher:
                 seconds = _ELSEWHERE_SECONDS if isinstance(error, LockTimeout) else _OWN_FAULT_SECONDS
                 self._schedule.postponed(task, now=now, seconds=seconds)
         self._wake(all_waiting=True)
+
+
+def _run(reference: weakref.ref[Dispatcher], calls: SimpleQueue[None], workers: Workers) -> None:
+    """Hand out what is due until the dispatcher is closed, or nobody refers to it any more."""
+    while (dispatcher := reference()) is not None and not dispatcher.is_closed:
+        seconds = dispatcher.hand_out()
+        del dispatcher
+        with suppress(Empty):
+            calls.get(timeout=seconds)
+    workers.close(0.0)
 
 
 class Throttle:

@@ -91,6 +91,7 @@ class Workers:
             except Exception:
                 _log.exception("a job of the sync failed")
             finally:
+                del job  # it keeps alive what it works for
                 with self._counting:
                     self._unfinished -= 1
                 if not self._unfinished and self._ended.empty():

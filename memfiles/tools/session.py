@@ -75,7 +75,7 @@ class Session:
     ``level`` is the starting level. An agent's declared level is its usual start, not a ceiling: the level says how
     sensitive the data is that the session has met so far, and only the host knows that. ``entries`` are the entries
     of the workflow, None if it declares none; the session then has no tools for entries. ``open_run`` is shared by the
-    sessions of its run.
+    sessions of its run. ``memory`` is what it belongs to, which stays open as long as somebody has the session.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class Session:
         entries: EntryAccess | None = None,
         audit: AuditLog | None = None,
         open_run: OpenRun | None = None,
+        memory: object = None,
     ) -> None:
         levels.rank(level)
         labels = {name: getattr(provenance, name) for name in ("user", "run", "channel", "thread", "actor")}
@@ -107,7 +108,7 @@ class Session:
         self.ends_run = entries is not None and entries.ends_run
         self.consolidates = entries is not None and entries.consolidates and not entries.read_only
         self.is_brief = False  # for one command, which leaves it to others to erase what is due
-        self._audit = audit
+        self._audit, self._memory = audit, memory
         of_files = {READ: self._read, APPEND: self._append, EDIT: self._edit}
         self._calls: dict[str, Call] = {name: partial(self._on_file, name, call) for name, call in of_files.items()}
         if entries is not None:

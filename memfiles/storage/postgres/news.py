@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
@@ -48,7 +49,8 @@ class News:
         if not self._is_running():  # started before queuing: an interrupt in between would leave the item unsent
             with self._starting:
                 if not self._is_running():
-                    self._thread = threading.Thread(target=self._run, name="memfiles-news", daemon=True)
+                    given = weakref.ref(self, lambda _, due=self._due: due.put(None)), self._due  # type: ignore[misc]
+                    self._thread = threading.Thread(target=_run, args=given, name="memfiles-news", daemon=True)
                     self._thread.start()
         if self._due.empty():
             self._due.put(None)
@@ -78,15 +80,13 @@ class News:
     def _is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _run(self) -> None:
-        while not self._is_ending:
-            self._due.get()
-            try:
-                self._connections.ask(self._send, {"channel": self.channel}, what="news of a change")
-            except MemfilesError as error:
-                _log.debug("others hear of a change only when they look: %s", error)
-            if not self._is_ending:
-                time.sleep(COALESCED_SECONDS)
+    def send(self) -> bool:
+        """Let others know now; returns whether there will be more to tell."""
+        try:
+            self._connections.ask(self._send, {"channel": self.channel}, what="news of a change")
+        except MemfilesError as error:
+            _log.debug("others hear of a change only when they look: %s", error)
+        return not self._is_ending
 
     def _listen(self) -> None:
         """Listen from now on, if nobody does yet and no pooler is in between."""
@@ -115,3 +115,12 @@ class News:
             time.sleep(min(seconds, _HEARD_AT_ONCE))
         finally:
             self._listening.release()
+
+
+def _run(reference: weakref.ref[News], due: SimpleQueue[None]) -> None:
+    """Send what is due until the news are closed, or nobody refers to them any more."""
+    due.get()
+    while (news := reference()) is not None and news.send():
+        del news
+        time.sleep(COALESCED_SECONDS)
+        due.get()
