@@ -193,10 +193,10 @@ class Store:
         hook.before(paths)
         try:
             written = self._commit(versions, removed)
-        except BaseException:
+            hook.after(written)
+        except BaseException:  # also an interrupt after the commit
             hook.failed()
             raise
-        hook.after(written)
         return written
 
     def _commit(self, versions: Sequence[NewVersion], removed: Mapping[str, Signature]) -> dict[str, Signature]:

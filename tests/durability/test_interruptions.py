@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import memfiles
+from memfiles.entries.callers import own_level
 from memfiles.errors import MemfilesError
 from memfiles.files.manager import MemoryManager
 from memfiles.index.change_log import PATH as LOG
@@ -151,6 +152,27 @@ def test_an_interrupt_at_any_call_of_a_close_lets_others_open_the_memory(event: 
             with (memory.manager.directory / LOG).open() as log:
                 fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
+    assert step > FEWEST_CALLS
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("event", ["call", "c_return"])
+def test_an_interrupt_at_any_call_of_a_save_leaves_it_to_be_found_and_counted(event: str, scratch: Path) -> None:
+    """What was saved when it came was missing from searches, or from what budgets count, until the process ended."""
+    seen = step = 0
+    with opened(scratch, WORKFLOW) as memory:
+        session, entries = memory.session("guide"), memory.entries
+        index, home, saved = entries.parts.purger.db.index, own_level(session)["agent"], 0
+        wrong: list[int] = []
+        while seen >= step:
+            step += 1
+            seen = interrupt_at(step, partial(entries.save, session, f"plan {step}", f"word{step}"), event)
+            is_saved = entries.get(session, f"plan {step}") is not None
+            saved += is_saved
+            if is_saved != bool(entries.search(session, f"word{step}").matches) or index.totals(home).count != saved:
+                wrong.append(step)
+
+    assert [] == wrong
     assert step > FEWEST_CALLS
 
 
