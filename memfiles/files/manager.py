@@ -85,8 +85,7 @@ class MemoryManager:
         self._durability = durability
         self.gate = FileGate(check_policy(secrets), scan)
         self._now = now
-        self._mirror = mirror
-        self._lowest_level = lowest_level
+        self._mirror, self._lowest_level = mirror, lowest_level
         self._find_origin = origin
         self.origin: str | None = None
         self.subscribers = Subscribers()
