@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from memfiles.errors import ExtraMissing, InvalidArgument, MemfilesError, StorageFailed
+from memfiles.records import cached_property
 from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument
 from memfiles.files.restore_report import FileReport, FileView, metadata_of
+from memfiles.records import cached_property
 from memfiles.records.declared_metadata import seed
 from memfiles.records.entry import MAX_ENTRY_BYTES, TEXT_NAME, Entry
 from memfiles.records.keys import FILES, check_user, id_path, uid_at, user_file_path

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -163,6 +165,35 @@ def test_collections_go_on_in_a_child_forked_during_a_pause() -> None:
             os._exit(0 if gc.isenabled() else 1)
 
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_child_forked_during_the_first_save_of_another_thread_can_save(tmp_path: Path) -> None:
+    """Python 3.11 locked the parts of all entries while a thread made one, and the child waited for it for ever."""
+    making, goes_on = threading.Event(), threading.Event()
+
+    def stop(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_qualname == "LateParts.writer":
+            making.set()
+            goes_on.wait(60)
+
+    def save_first() -> None:
+        sys.setprofile(stop)
+        opened.save(Visitor(), "ours", "text")
+
+    with entries_in(tmp_path) as opened:
+        thread = threading.Thread(target=save_first)
+        thread.start()
+        assert making.wait(60)
+        child = os.fork()
+        if not child:
+            signal.alarm(20)  # ends what waits
+            os._exit(opened.save(Visitor(), "theirs", "text").revision)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        goes_on.set()
+        thread.join()
+        keys = keys_of(opened, Visitor())
+
+    assert (1, ["ours", "theirs"]) == (ended, keys)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
-from functools import cached_property, partial
+from functools import partial
 from math import fsum
 from typing import Literal
 
@@ -26,6 +26,7 @@ from memfiles.index.search.vectors import Matrices
 from memfiles.index.search.weights import WEIGHTS, Weights
 from memfiles.index.text.tokenizer import Term, needles_of, read_part, spans_of, terms_of
 from memfiles.index.text.traits import ASKS, TELLS_NUMBER, TELLS_WHEN, wanted_by
+from memfiles.records import cached_property
 from memfiles.records.graphemes import whole_after, whole_before
 
 Leg = Literal["words", "substring", "association", "meaning"]
