@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from memfiles.errors import CopyRefused, FileNotDeclared, LockTimeout, MirrorRefused, MirrorUnavailable
+from memfiles.errors import CopyRefused, FileNotDeclared, InvalidArgument, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.records.keys import record_path
 from memfiles.storage.events import Progress, RecordChanged
 from memfiles.sync.workers import Job, Workers
@@ -136,9 +136,14 @@ class Dispatcher:
         self._wake()
 
     def in_background(self, run: Callable[[], T]) -> Job[T]:
-        """Have a worker do this job, handed out by the thread: whoever asks may be interrupted."""
+        """Have a worker do this job, handed out by the thread: whoever asks may be interrupted.
+
+        Once the dispatcher is closed, the job ends with ``InvalidArgument``.
+        """
         self.start()
         self._wanted.put(job := Job(run))
+        if self.is_closed:  # else ``close`` finds it
+            self._refuse_wanted()
         self._wake()
         return job
 
@@ -192,7 +197,14 @@ class Dispatcher:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread() and thread.is_alive():
             thread.join(_CLOSE_SECONDS)
+        self._refuse_wanted()
         self._workers.close(max(0.0, until - time.monotonic()))
+
+    def _refuse_wanted(self) -> None:
+        """End the jobs that were not handed out before the close: whoever asked for them would wait in vain."""
+        with suppress(Empty):
+            while True:
+                self._wanted.get_nowait().refuse(InvalidArgument("this memory is closed; open it again"))
 
     def _wake(self, *, all_waiting: bool = False) -> None:
         """Have the thread look for what is due, and ``all_waiting`` for what is done."""
@@ -214,8 +226,9 @@ class Dispatcher:
         for timer in self._timers:
             if not self.is_closed:
                 timer.run_if_due(time.monotonic())
-        while not self._wanted.empty():
-            self._workers.submit(self._wanted.get())
+        with suppress(Empty):
+            while not self.is_closed:
+                self._workers.submit(self._wanted.get_nowait())
         with self._turn:
             while not self.is_closed and (task := self._schedule.take(now=time.monotonic())) is not None:
                 self._workers.submit(partial(self._throttle.transfer, partial(self._do, task)))

@@ -34,6 +34,11 @@ class Job(Generic[T]):
             self._outcome = None, error
         self._ended.put(None)
 
+    def refuse(self, error: Exception) -> None:
+        """End it with this error, as nobody will do it."""
+        self._outcome = None, error
+        self._ended.put(None)
+
     def done(self) -> bool:
         """Whether it has ended."""
         return self._outcome is not None

@@ -9,6 +9,7 @@ from math import inf
 
 import pytest
 
+from memfiles.errors import InvalidArgument
 from memfiles.storage.events import RecordChanged
 from memfiles.sync.dispatcher import (
     FIRST_PAUSE_SECONDS,
@@ -401,6 +402,26 @@ def test_pauses_grow_up_to_a_bound(schedule: Schedule) -> None:
 
     assert [FIRST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2, FIRST_PAUSE_SECONDS * 4] == pauses[:3]
     assert LONGEST_PAUSE_SECONDS == max(pauses) == pauses[-1]
+
+
+def test_a_job_that_a_close_leaves_undone_ends_with_an_error() -> None:
+    """Whoever waits for it is told so: also who asks as it closes, when its thread hands nothing out any more."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def timer() -> None:
+        begun.set()
+        may_end.wait(60)
+
+    dispatcher = Dispatcher(lambda task: True, timers=lambda now: [Timer(timer, at=now, every=inf)])
+    dispatcher.start()
+    assert begun.wait(60)
+    before = dispatcher.in_background(int)  # the thread is busy, and finds the dispatcher closed afterwards
+    threading.Timer(0.2, may_end.set).start()
+    dispatcher.close()
+    after = dispatcher.in_background(int)
+    for job in (before, after):
+        with pytest.raises(InvalidArgument, match="closed"):
+            job.result(timeout=5.0)
 
 
 def test_one_that_waits_makes_it_hurry(schedule: Schedule) -> None:
