@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ from memfiles.memory import look
 from memfiles.records.record import Actor
 from memfiles.workflow.workflow import Workflow
 from mirrors.directory import DirectoryMirror
+from tests.support import ROOT
 from tests.support.records import wait_until
 from tests.support.workflows import opened, write_workflow
 
@@ -272,6 +275,37 @@ def test_a_session_of_a_memory_that_nobody_has_any_more_is_pushed(tmp_path: Path
         wait_until(lambda: b"- a line" in (tmp_path / "mirror/notes.json").read_bytes(), what="a push")
         del session
         gc.collect()
+
+
+AT_THE_END = """
+import memfiles, sys
+
+class Reporter:
+    def __del__(self):
+        memory.manager.append("notes", "at the end\\n")
+        memory.entries.save(session, "end", "at the end")
+
+memory = memfiles.open(sys.argv[1])
+session = memory.session("support")
+reporter = Reporter()
+memory.manager.append("notes", "before\\n")
+"""
+
+
+@pytest.mark.parametrize("has_mirror", [False, True])
+def test_a_change_while_python_ends_is_made(tmp_path: Path, *, has_mirror: bool) -> None:
+    """As in the finaliser of an object: no thread can be started then, and on Python 3.11 its start hung for ever."""
+    (tmp_path / "mirror").mkdir()
+    mirror = f"  mirror: {{url: 'file://{tmp_path}/mirror'}}\n" if has_mirror else ""
+    files = "  files: [{uid: notes, name: notes}]\n  entries: {}\n"
+    path = write_workflow(tmp_path, f"memory:\n{mirror}{files}agents: {{support: {{}}}}\n")
+    command = [sys.executable, "-c", AT_THE_END, str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    with memfiles.open(path) as memory:
+        kept = memory.manager.read("notes"), memory.entries.get(memory.session("support"), "end")
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert ("before\nat the end\n", "at the end") == (kept[0], getattr(kept[1], "content", None))
 
 
 def test_a_look_shows_what_a_restore_would_do_and_makes_nothing(workflow: Path) -> None:

@@ -325,9 +325,9 @@ class EntryWriter:
             as_decided = dict(records)
             hidden = self._eviction.carry_out(remedies, records, stamp)
             look = partial(self._eviction.excesses, before, written=written)
-            if not is_last and (left := look(records, is_first=is_first)):
-                whole = look(as_decided, is_first=is_first)
-                return _Outcome(decided, excesses=[whole[each] for each in left if each in whole]), []
+            if not is_last and (left := look(records, is_first=is_first)):  # what else goes is chosen for the whole
+                whole = look(as_decided) if remedies else left
+                return _Outcome(decided, excesses=[whole.get(*each) for each in left.items()]), []
             changed = [record for path, record in records.items() if record is not None and record is not before[path]]
             return _Outcome(decided, hidden), changed
 

@@ -1,4 +1,4 @@
-"""What belongs to the whole process: forks, interrupts, and Python's collector of cycles.
+"""What belongs to the whole process: forks, interrupts, its end, and Python's collector of cycles.
 
 An object renews itself in a forked child, where a lock that another thread held is never released.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,6 +28,14 @@ def renew_in_child(owner: T, renew: Callable[[T], None]) -> None:
     number = next(_numbers)
     reference = weakref.ref(owner, lambda _: _renewals.pop(number, None))
     _renewals[number] = lambda: renew(alive) if (alive := reference()) is not None else None
+
+
+def begin(thread: threading.Thread) -> bool:
+    """Start a thread; False while Python is ending, as it would not run, and on 3.11 its start would never return."""
+    if sys.is_finalizing():
+        return False
+    thread.start()
+    return True
 
 
 class Flag:

@@ -467,7 +467,7 @@ def test_a_damaged_entry_of_a_user_is_saved_again_whatever_the_agents_name(tmp_p
         (path,) = (it for it in memory.manager.records.paths(f"entries/{agent_folder(agent)}/users/{user_hash('ada')}"))
         put_by_hand(tmp_path / ".memory", path, b"{")
         memory.entries.save(ada, "plan", "Ada is on Free")
-        found, kept = memory.entries.get(ada, "plan"), home_of(tmp_path / ".memory").kept.notes("quarantine")
+        found, kept = memory.entries.get(ada, "plan"), home_of(memory.workflow.place).kept.notes("quarantine")
 
     assert found is not None
     assert ("Ada is on Free", [path]) == (found.content, [note.path for note in kept])

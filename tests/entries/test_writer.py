@@ -32,6 +32,7 @@ from memfiles.errors import (
 from memfiles.storage.fork_safety import collector_paused
 from tests.secrets.secret_corpus import TOKENS
 from tests.support.saved import Clock, Visitor, entries_in
+from tests.support.workflows import opened
 
 
 def test_what_was_read_just_now_stays(tmp_path: Path) -> None:
@@ -324,6 +325,23 @@ def test_what_was_deleted_is_deleted_though_older_ones_cannot_go(
 
     assert "a" == entries.delete(Visitor(), "a").key
     assert "the disk is full" in caplog.text
+
+
+def test_threads_that_save_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Also where a budget is measured anew, as it may be near, and turns out to have room."""
+    keys = [[f"{thread}/{number}" for number in range(60)] for thread in range(6)]
+    with opened(tmp_path, "memory: {durability: os, entries: {}}\nagents: {desk: {}}\n") as memory:
+        sessions = [memory.session("desk") for _ in keys]
+
+        def save(thread: int) -> None:
+            for key in keys[thread]:
+                memory.entries.save(sessions[thread], key, f"what {key} says")
+
+        with ThreadPoolExecutor(len(keys)) as threads:
+            list(threads.map(save, range(len(keys))))
+        lost = [key for mine in keys for key in mine if memory.entries.get(sessions[0], key) is None]
+
+    assert [] == lost
 
 
 def test_an_edit_replaces_the_first_match(entries: Entries) -> None:

@@ -20,6 +20,7 @@ from psycopg import sql
 
 from memfiles.errors import MemfilesError
 from memfiles.records import late_logger as _log
+from memfiles.storage.fork_safety import begin
 from memfiles.storage.postgres.connections import Connections
 
 COALESCED_SECONDS = 0.05
@@ -51,7 +52,7 @@ class News:
                 if not self._is_running():
                     given = weakref.ref(self, lambda _, due=self._due: due.put(None)), self._due  # type: ignore[misc]
                     self._thread = threading.Thread(target=_run, args=given, name="memfiles-news", daemon=True)
-                    self._thread.start()
+                    begin(self._thread)
         if self._due.empty():
             self._due.put(None)
 
