@@ -74,8 +74,12 @@ class DerivedFile(Struct, frozen=True):
         seconds = self.patience_seconds if patience is None else patience
         settings: dict[str, Any] = {"timeout": seconds, "isolation_level": None, "check_same_thread": False}
         connection: sqlite3.Connection = sqlite3.connect(uri, uri=True, cached_statements=256, **settings)
-        for pragma in (*self._journaling(directory), *self.pragmas):
-            connection.execute(f"PRAGMA {pragma}")
+        try:
+            for pragma in (*self._journaling(directory), *self.pragmas):
+                connection.execute(f"PRAGMA {pragma}")
+        except BaseException:  # the error would keep it open, perhaps with an exclusive lock
+            connection.close()
+            raise
         return connection
 
     def create_tables(self, connection: sqlite3.Connection) -> None:
