@@ -289,6 +289,7 @@ memory = memfiles.open(sys.argv[1])
 session = memory.session("support")
 reporter = Reporter()
 memory.manager.append("notes", "before\\n")
+memory.entries.save(session, "before", "what is imported for it")
 """
 
 

@@ -179,28 +179,28 @@ def test_a_child_forked_during_the_first_save_of_another_thread_can_save(tmp_pat
 
     def save_first() -> None:
         sys.setprofile(stop)
-        opened.save(Visitor(), "ours", "text")
+        shared.save(Visitor(), "ours", "text")
 
-    with entries_in(tmp_path) as opened:
+    with entries_in(tmp_path) as shared:
         thread = threading.Thread(target=save_first)
         thread.start()
         assert making.wait(60)
         child = os.fork()
         if not child:
             signal.alarm(20)  # ends what waits
-            os._exit(opened.save(Visitor(), "theirs", "text").revision)
+            os._exit(shared.save(Visitor(), "theirs", "text").revision)
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         goes_on.set()
         thread.join()
-        keys = keys_of(opened, Visitor())
+        keys = keys_of(shared, Visitor())
 
     assert (1, ["ours", "theirs"]) == (ended, keys)
 
 
 @pytest.fixture
 def entries(tmp_path: Path) -> Iterator[Entries]:
-    with entries_in(tmp_path / "memory") as opened:
-        yield opened
+    with entries_in(tmp_path / "memory") as entries:
+        yield entries
 
 
 def keys_of(entries: Entries, visitor: Visitor) -> list[str]:
