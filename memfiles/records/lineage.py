@@ -19,7 +19,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.history import contents, inserted, without
 from memfiles.records.marks import Mark
 from memfiles.records.record import MAX_ORIGINS, ORIGIN_PATTERN, Change, Origins, Record
-from memfiles.records.redactions import lacking
+from memfiles.records.redactions import MARKER, lacking
 
 Relation = Literal["equal", "behind", "ahead", "diverged", "unknown"]
 HasOrigins = Record | Entry | Mark
@@ -69,16 +69,16 @@ def common_revision(one: Record, other: Record) -> int:
     If anything was redacted, the texts of changes are compared, as what is cleaned depends on later changes; and one
     without a text, or with a redacted one, is the same if the one before it is.
     """
-    one, other = alike(one, other)
+    one, other = redact_alike(one, other)
     by_text = bool(one.redactions or other.redactions)
-    theirs = {change.revision: (change, after) for change, after in _outcomes(other)}
+    told = _texts if by_text else _outcomes
+    theirs = {change.revision: (change, yours) for change, yours in told(other)}
     newest, oldest = 0, min(theirs, default=0)
-    for change, after in _outcomes(one):
-        found, outcome = theirs.get(change.revision, (None, None))
+    for change, mine in told(one):
+        found, yours = theirs.get(change.revision, (None, None))
         if found is None or not is_same_change(change, found):
             newest = newest if change.revision < oldest else 0
             continue
-        mine, yours = (_put_in(change, after), _put_in(found, outcome)) if by_text else (after, outcome)
         may_differ = by_text and (change.is_altered or found.is_altered)
         if mine == yours if None not in (mine, yours) else may_differ or change.bytes == found.bytes:
             newest = newest or change.revision
@@ -89,7 +89,7 @@ def common_revision(one: Record, other: Record) -> int:
     return newest
 
 
-def alike(one: Record, other: Record) -> tuple[Record, Record]:
+def redact_alike(one: Record, other: Record) -> tuple[Record, Record]:
     """Both records, each without the texts that only the other one knows to be redacted.
 
     A redacted change is then redacted in both, and is not taken for another one of the same millisecond.
@@ -104,9 +104,9 @@ def is_same_change(one: Change, other: Change) -> bool:
 
 
 def later_changes(one: Record, other: Record, after: int = 0) -> list[list[tuple[Change, PutIn]]]:
-    """The changes of each after a revision, newest first, with the texts that they put in once both are ``alike``."""
-    outcomes = map(_outcomes, alike(one, other))
-    return [[(change, _put_in(change, it)) for change, it in each if change.revision > after] for each in outcomes]
+    """The changes of each after a revision, newest first, with the text that each put in; see ``redact_alike``."""
+    texts = map(_texts, redact_alike(one, other))
+    return [[(change, text) for change, text in each if change.revision > after] for each in texts]
 
 
 def are_among(some: Sequence[tuple[Change, PutIn]], others: Sequence[tuple[Change, PutIn]]) -> bool:
@@ -175,11 +175,19 @@ def _may_have_lost(record: Record, other: Record) -> bool:
     return any(revision <= earliest for origin, revision in record.origins.items() if origin not in other.origins)
 
 
-def _put_in(change: Change, content: bytes | None) -> PutIn:
-    """The text that a change put in, given the content after it; unknown also if a merge altered it."""
-    if content is None or change.merged:
-        return None
-    return "redacted" if change.redacted else inserted(content, change)
+def _texts(record: Record) -> Iterator[tuple[Change, PutIn]]:
+    """Every kept change, newest first, with the text that it put in; unknown also if a merge altered it.
+
+    A redacted change that puts in as many markers as it replaces may have completed a text that began in any redacted
+    one before it. Theirs are unknown: a copy without the completing change still has the beginning.
+    """
+    may_have_begun = False
+    for change, after in _outcomes(record):
+        text = inserted(after, change) if after is not None else None
+        is_unknown = change.merged or (change.redacted and may_have_begun)
+        yield change, None if is_unknown or text is None else "redacted" if change.redacted else text
+        if change.redacted and text is not None and text.count(MARKER.encode()) == change.old.count(MARKER):
+            may_have_begun = True
 
 
 def _outcomes(record: Record) -> Iterator[tuple[Change, bytes | None]]:

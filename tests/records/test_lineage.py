@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument
-from memfiles.records.file_changes import absorb, append
+from memfiles.records.file_changes import absorb, append, edit
 from memfiles.records.lineage import (
+    are_among,
     base_revision,
     check_origin,
     common_revision,
     joined,
+    later_changes,
     relation,
 )
 from memfiles.records.record import MAX_ORIGINS, Change, Origins, Record, Stamp, decode, encode, grown, with_content
@@ -21,6 +24,33 @@ from tests.support.records import LATER, SEEDED_AT, TickingClock, redact, seeded
 
 A, B, C = "a" * 12, "b" * 12, "c" * 12
 now = TickingClock()
+Call = Callable[[Record, Stamp], Record | None]
+
+
+def done(record: Record, *calls: Call) -> Record:
+    """The record after these changes, made where there is no mirror."""
+    for call in calls:
+        changed = call(record, Stamp(now()))
+        assert changed is not None
+        record = changed
+    return record
+
+
+def appended(text: str) -> Call:
+    return lambda record, stamp: append(record, stamp, text=text).record
+
+
+def edited(old: str, new: str) -> Call:
+    return lambda record, stamp: edit(record, stamp, old=old, new=new).record
+
+
+def redacted(text: str) -> Call:
+    return lambda record, stamp: redact(record, stamp, text=text)[0]
+
+
+def as_merged(record: Record, stamp: Stamp) -> Record:
+    """The last change as a merge altered it."""
+    return replace(record, history=(*record.history[:-1], replace(record.history[-1], merged=True)))
 
 
 def written(record: Record, *texts: str, by: str | None) -> Record:
@@ -227,6 +257,40 @@ def test_two_redacted_lines_of_one_millisecond_do_not_make_what_was_before_the_s
     assert one is not None and other is not None
 
     assert [1, 1] == [common_revision(one, other), common_revision(other, one)]
+
+
+COMPLETED: dict[str, tuple[str, list[Call], str]] = {
+    "an edit": ("pass hun\n", [edited("hun", "hunter2")], "hunter2"),
+    "two edits": ("h\n", [edited("h", "hun"), edited("hun", "hunter2")], "hunter2"),
+    "an edit that was merged": ("pass hun\n", [edited("hun", "hunter2"), as_merged], "hunter2"),
+    "the next line": ("secret one\n", [appended("secret two\n")], "secret one\nsecret two\n"),
+    "part of the next line": ("secret one\n", [appended("secret two\n")], "one\nsecret"),
+    "the next but one, redacted too": (
+        "pass hun\n",
+        [appended("abc kitten\n"), edited("hun", "hunter2"), redacted("abc")],
+        "hunter2",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", COMPLETED)
+def test_a_change_with_the_beginning_of_a_redacted_text_is_still_the_same(how: str) -> None:
+    """The copy that has only the beginning cannot find the text, and that alone does not make another change of it."""
+    begun, calls, text = COMPLETED[how]
+    start = done(seeded("x\n"), appended(begun))
+    clean, dirty = done(start, *calls, redacted(text)), done(start, appended("mine\n"))
+
+    assert [2, 2] == [common_revision(*pair) for pair in ((clean, dirty), (dirty, clean))]
+    assert are_among(*later_changes(start, clean))
+
+
+def test_a_removed_line_is_not_another_one_of_its_millisecond() -> None:
+    """Its removal, redacted as well, completes no text."""
+    one, other = (append(seeded("x\n"), Stamp(LATER), text=text).record for text in ("hunter2\n", "hello\n"))
+    assert one is not None and other is not None
+    gone = done(one, edited("hunter2\n", ""), redacted("hunter2"))
+
+    assert [1, 1] == [common_revision(*pair) for pair in ((gone, other), (other, gone))]
 
 
 def test_a_change_behind_an_unknown_past_is_still_known() -> None:
