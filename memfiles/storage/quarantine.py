@@ -7,11 +7,12 @@ conflict. The functions raise ``OSError``, ``Quarantine`` raises ``StorageFailed
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -172,7 +173,18 @@ def holds_forgotten_entry(path: str, data: bytes, *, mark: Callable[[str], Mark 
 
 def _remove(directory: int, kept: str) -> None:
     atomic.remove_all(directory, kept)
-    atomic.remove(directory, kept + REASON_SUFFIX)
+    with _too_long_for_a_note():
+        atomic.remove(directory, kept + REASON_SUFFIX)
+
+
+@contextmanager
+def _too_long_for_a_note() -> Iterator[None]:
+    """A file that somebody put there may have a name that leaves no room for the suffix: then it has no note."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
 
 
 def _everything(directory: int) -> list[str]:
@@ -215,9 +227,10 @@ def _names(directory: int, folder: str) -> list[str]:
 
 
 def _note_of(directory: int, kept: str) -> KeptCopy:
-    path = _name_in(kept).replace("~", "/")
+    path, note = _name_in(kept).replace("~", "/"), None
     try:
-        note = atomic.read(directory, kept + REASON_SUFFIX, limit=64 * 1024)
+        with _too_long_for_a_note():
+            note = atomic.read(directory, kept + REASON_SUFFIX, limit=64 * 1024)
         said = json.loads(note[0]) if note else {}
         lost: MergeSide | None = said["lost"] if said.get("lost") in ("local", "remote") else None
         if _name_of(said.get("path", path)) == _name_in(kept):  # else somebody changed the note

@@ -205,6 +205,19 @@ def test_a_copy_that_cannot_be_read_may_hold_the_text(
     assert 1 == copies.remove("notes.json", holding=[piece(b"hunter2")])
 
 
+@pytest.mark.parametrize("folder", ["quarantine", "conflicts"])
+def test_a_file_whose_name_leaves_no_room_for_a_note_has_none(tmp_path: Path, directory: int, folder: str) -> None:
+    """Somebody put it there by hand: it is no reason to keep what is to be removed, and it may be removed itself."""
+    copies, name = quarantine.Quarantine(directory), f"{folder}/{'n' * 250}"
+    copies.keep("notes.json", b"hunter2", reason="why", at=AT, folder=folder)
+    (tmp_path / name).write_bytes(b"by hand")
+    copies.remove_if(lambda path, data: data == b"hunter2")
+
+    assert [(name, "unknown")] == copies.listing(folder)
+    copies.remove_if(lambda path, data: data == b"by hand")
+    assert [] == [*(tmp_path / folder).iterdir()]
+
+
 @pytest.mark.parametrize("folder", ["a" * 120, "=e5" * 53])
 def test_a_path_too_long_for_a_file_name_is_in_the_note(directory: int, folder: str) -> None:
     """That of a user's entry, if the agent's name has a long folder; without its note a copy is still of that user."""
