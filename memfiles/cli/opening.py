@@ -70,6 +70,7 @@ class MemoryView(Struct, frozen=True):
     report: RestoreReport
     files: tuple[FileView, ...]
     user: str | None = None
+    left_out: set[object] = set()  # as of the manager
 
     @property
     def per_user(self) -> Mapping[str, MemoryFile]:

@@ -94,6 +94,8 @@ class MemoryManager:
         self._cached: dict[str, CacheRow] = {}
         self._uids: dict[str, str] = {}  # by name
         self.per_user: Mapping[str, MemoryFile] = {}
+        self.levels: Mapping[str, str] = {}  # as declared, by uid
+        self.left_out: set[object] = set()  # files of which is logged that they may not be read now
         self.users: UserFiles | None = None
 
     def plan(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:
@@ -394,6 +396,7 @@ class MemoryManager:
     def _know(self, declared: Iterable[MemoryFile]) -> None:
         self._uids = {file.name: file.uid for file in declared}
         self.per_user = {file.uid: file for file in declared if file.per is not None}
+        self.levels = {file.uid: file.level or self._lowest_level for file in declared}
 
     def _at(self, name: str, user: User) -> tuple[RecordRepository[Record] | FilesOfUser, str]:
         """The records that have the file with this name or uid, and its path there; see ``RecordRepository``."""

@@ -336,13 +336,14 @@ class Session:
         of_users = set[str]()
         if self._user is None:  # it would see these with a user
             declared = (self.manager.per_user.get(ref.id) for ref in self._refs)
-            known = [file for file in declared if file is not None and file.level in self._levels.names]
-            seen = (it for it in known if self._levels.may_read(session=self._level, item=str(it.level)))
-            of_users = {name for file in seen for name in (file.name, file.uid)}
+            seen = partial(visibility.is_readable, levels=self._levels, level=self._level)
+            known = (file for file in declared if file is not None and seen(self.manager.levels.get(file.uid)))
+            of_users = {name for file in known for name in (file.name, file.uid)}
         try:
             return visibility.find_file(self.files(), wanted, of_users=of_users)
         except FileNotDeclared as error:
-            if not visibility.is_any_forbidden(self._refs, self.manager, user=self._user):
+            of_session: dict[str, Any] = {"levels": self._levels, "level": self._level, "user": self._user}
+            if not visibility.is_any_forbidden(self._refs, self.manager, **of_session):
                 raise
             # perhaps this one; which of them would tell that a hidden file exists
             raise StorageFailed(f"{error}; or try again later, as a memory file may not be read now") from None

@@ -69,33 +69,39 @@ def visible_files(
 ) -> list[VisibleFile]:
     """The files behind ``refs`` that a session at ``level`` may read now, sorted by name.
 
-    Without a level only the modes count; ``levels`` are the workflow's, or the default four. References to undeclared
-    or damaged files are left out, those to files that may not be read now, and without a ``user`` those to files
-    ``per: user``. Of two references to one
-    file the wider mode counts.
+    Without a level only the modes count; ``levels`` are the workflow's, or the default four. Left out are references to
+    files that are undeclared, damaged or unreadable now, and without a ``user`` those to files ``per: user``. Of two
+    references to one file the wider mode counts.
     """
     modes: dict[str, Literal["r", "rw"]] = {}
     for ref in as_refs(refs):
         modes[ref.id] = "rw" if "rw" in (ref.mode, modes.get(ref.id)) else "r"
     seen = []
     for uid, mode in modes.items():
+        which = uid, user if uid in manager.per_user else None
         try:
             card = _card(manager, uid, user)
         except StorageFailed as error:
             if not is_forbidden(error):
                 raise
-            _log.warning("a memory file is left out, as it may not be read: %s", error)
+            if which not in manager.left_out:
+                manager.left_out.add(which)
+                _log.warning("a memory file is left out, as it may not be read: %s", error)
             continue
+        manager.left_out.discard(which)
         if card is not None and (file := _visible(card, mode, levels=levels or Levels(), level=level)) is not None:
             seen.append(file)
     return sorted(seen, key=lambda file: file.card.name)
 
 
-def is_any_forbidden(refs: Iterable[RefLike], manager: MemoryManager, *, user: str | UserEpoch | None) -> bool:
-    """Whether a file behind ``refs`` may not be read now, as one that belongs to another user of the system."""
-    for ref in as_refs(refs):
+def is_any_forbidden(
+    refs: Iterable[RefLike], manager: MemoryManager, *, levels: Levels, level: str, user: str | UserEpoch | None
+) -> bool:
+    """Whether a file that a session at ``level`` may see, as it is declared, may not be read now by this process."""
+    uids = [ref.id for ref in as_refs(refs)]
+    for uid in (uid for uid in uids if is_readable(manager.levels.get(uid), levels=levels, level=level)):
         try:
-            _card(manager, ref.id, user)
+            _card(manager, uid, user)
         except StorageFailed as error:
             if is_forbidden(error):
                 return True
@@ -164,10 +170,14 @@ def validate_refs(refs: Iterable[RefLike], manager: MemoryManager) -> None:
 def _visible(card: FileCard, mode: Literal["r", "rw"], *, levels: Levels, level: str | None) -> VisibleFile | None:
     if level is None:
         return VisibleFile(card, mode, session_level=None, same_level=True)
-    is_declared = card.level in levels.names  # another deploy may have put the file at a level of its own
-    if not is_declared or not levels.may_read(session=level, item=card.level):
+    if not is_readable(card.level, levels=levels, level=level):
         return None
     return VisibleFile(card, mode, session_level=level, same_level=levels.may_write(session=level, item=card.level))
+
+
+def is_readable(of_file: str | None, *, levels: Levels, level: str) -> bool:
+    """Whether a session at ``level`` may read a file of this level, which another deploy may have made up."""
+    return of_file in levels.names and levels.may_read(session=level, item=str(of_file))
 
 
 def index_card(

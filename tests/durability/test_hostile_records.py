@@ -505,6 +505,34 @@ def test_a_file_that_may_not_be_read_keeps_no_other_one_away(desk: Path) -> None
     assert ("- on\n", "# Start\n- remembered\n- last\n") == content
 
 
+def test_a_session_does_not_learn_of_a_hidden_file_that_may_not_be_read(
+    desk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A wrong name is a wrong name to a session below its level, also from a file without one; logged is it once."""
+    text = desk.read_text("utf-8").replace("entries: {}", "levels: [PUBLIC, INTERNAL]")
+    text = text.replace("files: [", "files: [{uid: low, name: low}, ")
+    text = text.replace("{uid: notes, ", "{uid: notes, level: INTERNAL, ")
+    desk.write_text(text.replace("memory: [", "memory: [{id: low, mode: rw}, "), "utf-8")
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as opened:
+        sessions = [opened.session("support", level=level) for level in ("PUBLIC", "INTERNAL")]
+
+        def codes_without(name: str) -> list[str | None]:
+            record = desk.parent / ".memory" / f"{name}.json"
+            record.chmod(0)
+            os.utime(record)
+            found = [session.call("read_memory", {"file": "nope"}).code for session in sessions * 2]
+            record.chmod(0o600)
+            os.utime(record)
+            assert not sessions[1].call("read_memory", {"file": name}).is_error
+            return found
+
+        codes = codes_without("notes"), codes_without("low"), codes_without("notes")
+
+    hidden, seen = ["file_not_declared", "storage_failed"] * 2, ["storage_failed"] * 4
+    assert (hidden, seen, hidden) == codes
+    assert 3 == caplog.text.count("a memory file is left out")
+
+
 def test_a_link_to_another_users_directory_is_refused(desk: Path) -> None:
     """Even if everybody may write there: whoever owns it may read and replace what is in it."""
     directory, real = desk.parent / ".memory", desk.parent.parent / "real"
