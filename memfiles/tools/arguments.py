@@ -207,7 +207,7 @@ def _explain(breach: Breach, *, refusals: Mapping[str, str]) -> str:
         case "text" if len(breach.where) > 1:
             return f"{name!r} must contain only texts, not {sent}"
         case "number" if sent in ("float", "int"):
-            return f"{name!r} must be a finite number"
+            return f"{name!r} must be a " + ("finite number" if sent == "float" else "number that a float can hold")
         case kind if kind in _EXPECTED:
             return f"{name!r} must be {_EXPECTED[kind]}, not {sent}"
         case _:

@@ -183,7 +183,7 @@ def _typed(shape: Shape, value: Any, where: Where, *, older: bool) -> tuple[Any,
     kind, allowed, _ = _KINDS[plain]
     if not isinstance(value, allowed) or (isinstance(value, bool) and plain in (int, float)):
         return value, [Breach(where, kind, value)]
-    if plain is float and not -float_info.max <= value <= float_info.max:  # nor not-a-number
+    if plain is float and not -float_info.max <= value <= float_info.max:  # NaN fails both comparisons
         return value, [Breach(where, "number", value)]
     value = float(value) if plain is float else value
     breaches: list[Breach] = []
