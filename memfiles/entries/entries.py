@@ -305,10 +305,14 @@ class Entries:
         with self._span("diff", session):
             return self.parts.log.diff(session, key, from_revision, to_revision)
 
-    def undo(self, session: Caller, key: str, to_revision: int | None = None, *, call_id: str | None = None) -> Saved:
-        """Go back to the content before its last change, or to that at ``to_revision``, as a new revision."""
+    def undo(
+        self, session: Caller, key: str, to_revision: int | None = None, *,
+        expected_revision: int | None = None, call_id: str | None = None,
+    ) -> Saved:  # fmt: skip
+        """Make the content before its last change, or at ``to_revision``, a new revision; errors as of ``save``."""
         with self._span("undo", session), self.parts.purger.sweeping(session):
-            return self.parts.writer.undo(session, key, to_revision=to_revision, call_id=call_id)
+            undo = self.parts.writer.undo
+            return undo(session, key, to_revision, expected_revision=expected_revision, call_id=call_id)
 
     def deleted(self, session: Caller, *, limit: int = MAX_GONE) -> Gone:
         """The deleted, evicted and expired entries that the session may see, newest first; see ``restore``."""
@@ -413,8 +417,3 @@ class Entries:
 
     def _span(self, op: str, session: Caller) -> OperationSpan:
         return OperationSpan(self._audit, op, session, store=self._name, readers=self.rules.readers)
-
-    def release_forgotten(self) -> None:
-        """Remove what other machines forgot from everything but the ledger of the mirror; errors as of ``forget``."""
-        self._db.refresh()  # every file: one may have been put back by hand
-        self.users.follow()

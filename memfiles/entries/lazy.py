@@ -162,7 +162,7 @@ def lazy_entries(
     """
     entries = LazyEntries(workflow, assemble, has_embedder=has_embedder)
     if replica is not None:
-        entries.when_opened(lambda it: replica.with_entries(it.repository, release_forgotten=it.release_forgotten))
+        entries.when_opened(lambda it: replica.with_entries(it.repository, release_forgotten=lambda: it.users.follow()))
     if entries.are_needed and (at_once or replica is not None):
         entries.opened()
     return entries

@@ -327,6 +327,7 @@ def undo(
         for change in reversed(entry.text.history):
             if (change.by, change.op, change.target) == (stamp.by, "undo", to_revision):
                 return Decided(entry, change.revision)
+    decisions.check_revision(entry, stamp, key=key)
     content, undone = _before_last_change(entry, places)
     if to_revision is not None:
         content, undone = content_told(entry, to_revision, places), None

@@ -270,7 +270,8 @@ class Users:
             late_logger.warning("forgotten users may be named in the audit yet; the next start tries again: %s", error)
 
     def follow(self) -> None:
-        """Forget here what other machines forgot, and remove it from everything; errors as of ``Entries.forget``."""
+        """Forget what other machines forgot, and remove it from all but the ledger; errors as of ``Entries.forget``."""
+        self._db.refresh()  # every file: one may have been put back by hand
         self._forgetter.follow()
         self._forgetter.release([])
         self._blank_audit()

@@ -145,10 +145,8 @@ class EntryWriter:
         def updated(before: EntryRecord | None) -> Decided:
             return decisions.update(before, checked.draft, stamp, by=source, expiry=expiry)
 
-        if (
-            draft.category is None
-            or own[scope_for(own, self._db.rules.category(draft.category))].path(draft.key) == path
-        ):
+        scope = None if draft.category is None else scope_for(own, self._db.rules.category(draft.category))
+        if scope is None or own[scope].path(draft.key) == path:
             outcome = self._write_one(caller, path, updated, stamp=stamp)
         else:
             target = self._target(caller, own, checked.draft, partial(self._is_seen, now=stamp.at))
@@ -185,9 +183,12 @@ class EntryWriter:
                     raise
         raise AssertionError("unreachable")
 
-    def undo(self, caller: Caller, key: str, *, to_revision: int | None = None, call_id: str | None = None) -> Saved:
+    def undo(
+        self, caller: Caller, key: str, to_revision: int | None, *, expected_revision: int | None, call_id: str | None
+    ) -> Saved:
         """Take back the last change of an entry's content at the caller's level; errors as of ``Entries.undo``."""
-        stamp, places = Stamp(self._db.now(), caller.actor(call_id)), log.places_of(caller, self._db.rules.levels)
+        stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
+        places = log.places_of(caller, self._db.rules.levels)
         try:
             path = self._present(caller, check_key(key), now=stamp.at)
         except EntryNotFound as error:
@@ -300,9 +301,8 @@ class EntryWriter:
                 may = writable_categories(own, of.folder, rules=self._db.rules)
                 remedies[of] = self._eviction.remedy(each, plan_id=plan_id, held=paths, now=stamp.at, writable=may)
             rounds += 1
-            outcome = self._attempt(
-                caller, paths, checked, stamp, remedies=remedies.values(), is_last=rounds == _ROUNDS
-            )
+            more, is_last = remedies.values(), rounds == _ROUNDS
+            outcome = self._attempt(caller, paths, checked, stamp, remedies=more, is_last=is_last)
         return outcome
 
     def _attempt(

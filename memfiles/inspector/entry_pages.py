@@ -9,7 +9,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from memfiles.entries.results import Found, Results
-from memfiles.errors import RevisionConflict, RevisionUnknown
+from memfiles.errors import RevisionUnknown
 from memfiles.inspector.desk import Lens, acting
 from memfiles.inspector.view import PAGE_ROWS, PageView, Route, edited_of, tags_in
 from memfiles.records.entry import KINDS
@@ -149,10 +149,8 @@ def undo(view: PageView) -> Response:
     """Take back the last change of the text, or go back to that of a revision, unless the page is out of date."""
 
     def changed(session: Session, key: str) -> str:
-        found, seen = view.desk.memory.entries.get(session, key), view.number("revision")
-        if found is not None and found.revision != seen:
-            raise RevisionConflict(f"{key} is at revision {found.revision} by now, not {seen}: nothing was changed")
-        saved = view.desk.memory.entries.undo(session, key, view.number("to_revision"))
+        to, seen = view.number("to_revision"), view.number("revision")
+        saved = view.desk.memory.entries.undo(session, key, to, expected_revision=seen)
         return f"{key} has its earlier text again, as revision {saved.revision}."
 
     return _acted(view, changed)

@@ -111,7 +111,7 @@ ADAPTERS = {
 INTERNAL = {
     "Session": {"actor", "refused", "check_open", "may_know", "definitions", "snapshots"},
     "MemoryManager": {"replica", "recover", "take_hydrated", "view"},
-    "Entries": {"release_forgotten", "counts", "end_run", "purge", "sweep", "close"},
+    "Entries": {"counts", "end_run", "purge", "sweep", "close"},
     "Sync": {"start", "entries_opened"},
 }
 """Methods that other rooms of memfiles call, and users do not."""

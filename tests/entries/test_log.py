@@ -12,7 +12,7 @@ import pytest
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import DAY_SECONDS, EntryRules, Retention
 from memfiles.entries.entries import Entries
-from memfiles.errors import EntryNotFound, InvalidArgument, ReadOnly, RevisionUnknown
+from memfiles.errors import EntryNotFound, InvalidArgument, ReadOnly, RevisionConflict, RevisionUnknown
 from tests.support.records import files_under
 from tests.support.saved import Clock, Visitor, entries_in
 from tests.support.workflows import opened
@@ -127,6 +127,19 @@ def test_what_is_taken_back_has_an_older_text_again(entries: Entries, clock: Clo
     assert (5, "two") == (entries.undo(visitor, "plan").revision, getattr(entries.get(visitor, "plan"), "content", ""))
     assert (6, "one") == (entries.undo(visitor, "plan", 1).revision, entries.log(visitor, "plan").found.content)
     assert 6 == entries.undo(visitor, "plan", to_revision=6).revision
+
+
+def test_an_undo_of_what_has_changed_meanwhile_is_refused(entries: Entries) -> None:
+    """If the caller says what revision it saw; a call that is repeated still gets its receipt."""
+    visitor = Visitor()
+    for text in ("one", "two", "three"):
+        entries.save(visitor, "plan", text)
+    for to_revision in (None, 1, 3):
+        with pytest.raises(RevisionConflict, match="'plan' is at revision 3, not 2"):
+            entries.undo(visitor, "plan", to_revision, expected_revision=2)
+    done = [entries.undo(visitor, "plan", expected_revision=3, call_id="c1") for _ in range(2)]
+
+    assert [(4, False), (4, True)] == [(receipt.revision, receipt.replayed) for receipt in done]
 
 
 def test_nothing_else_is_taken_back(entries: Entries) -> None:

@@ -244,7 +244,7 @@ def test_an_undo_on_a_page_that_is_out_of_date_is_refused(browser: Browser, work
         page = visit.go(f"/entries/one?{ADA}&key=plan")
         saved_by(workflow, "ada", "plan", "Ada left.")
         page.get_by_role("button", name=button, exact=True).click()
-        expect(page.get_by_role("alert")).to_contain_text("plan is at revision 3 by now, not 2: nothing was changed")
+        expect(page.get_by_role("alert")).to_contain_text("'plan' is at revision 3, not 2")
         assert "Ada left." == seen_by(workflow, "ada")["plan"]
         visit.complains(409)
         page.get_by_role("button", name=button, exact=True).click()  # the page shows what is there now

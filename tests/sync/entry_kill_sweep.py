@@ -101,7 +101,7 @@ class EntryScenario:
         manager = MemoryManager(place / "here", mirror, origin=ledger.meta.origin)
         manager.restore([declared("notes", content="# notes\n")])
         entries = Entries(files_of(manager), rules=EntryRules(), subscribers=Subscribers(), origin=manager.origin)
-        replica = manager.replica.with_entries(entries.repository, release_forgotten=entries.release_forgotten)
+        replica = manager.replica.with_entries(entries.repository, release_forgotten=entries.users.follow)
         downloads = EntryDownloads(replica, mirror, ledger, "local", utc_now)
         reconciler = Reconciler(replica, mirror, ledger, downloads, "local", now=utc_now)
 

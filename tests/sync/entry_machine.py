@@ -61,7 +61,7 @@ class EntryMachine:
         self.entries = Entries(files_of(self.manager), rules=rules, subscribers=subscribers, origin=origin, now=now)
         self.manager.with_users(declared_files, lambda: self.entries.users)
         self.shelf = self.entries.repository
-        release = self.entries.release_forgotten
+        release = self.entries.users.follow
         self.replica = self.manager.replica.with_entries(self.shelf, release_forgotten=release)
         chosen = SyncSettings(**settings)
         self.sync = Sync(self.replica, mirror=mirror, ledger=self.book, settings=chosen, now=now, dispatcher=dispatcher)
