@@ -18,7 +18,6 @@ from memfiles.storage.events import RecordChanged
 
 QUIET_SECONDS = 0.15  # changes in quick succession are one piece of news
 BEAT_SECONDS = 15.0  # a line now and then, by which a lost connection is noticed
-ERASING = {"forget", "purge", "redact"}
 MIRROR_SECONDS = 2.0  # how often the state of a mirror is looked at while somebody listens
 
 
@@ -74,7 +73,7 @@ class Live:
 
     def _heard(self, event: RecordChanged) -> None:
         """In the thread that made or noticed the change."""
-        if event.op in ERASING:
+        if event.erased:
             self._shelf.prompts = {}  # a page that is being made puts what it read before into the old one
         if self._loop is not None and (not event.level or event.level in self._levels):
             with suppress(RuntimeError):  # the loop has ended

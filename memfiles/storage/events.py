@@ -84,7 +84,8 @@ class RecordChanged(Struct, frozen=True):
     only the last may be told. Two threads may tell of two changes at once, the later one first: the revision gives the
     order. ``path`` is the record's path; an entry's ``name`` is its key, "" once forgotten. ``op`` is ``remove`` if the
     file of an entry was removed by hand: it is gone, but not forgotten. ``grown_bytes`` is by how much the content that
-    agents can see grew, as far as this process knows.
+    agents can see grew, as far as this process knows. ``erased``: this change, or one before it that was not told, may
+    have redacted, forgotten or purged a text.
     """
 
     uid: str
@@ -97,6 +98,7 @@ class RecordChanged(Struct, frozen=True):
     level: str = ""
     by: Actor = NOBODY
     grown_bytes: int = 0
+    erased: bool = False
 
 
 class Subscribers:

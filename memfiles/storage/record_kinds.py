@@ -20,7 +20,7 @@ from memfiles.records.entry import MAX_ENTRY_BYTES, Entry
 from memfiles.records.entry_codec import decode_entry, encode_entry, read_entry
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import FILES, RECORD_SUFFIX, record_path
-from memfiles.records.marks import EntryRecord, Mark
+from memfiles.records.marks import EntryRecord, Mark, has_lost
 from memfiles.records.record import (
     EXTENDED,
     NOBODY,
@@ -54,7 +54,7 @@ class Observed(Struct, Generic[R], frozen=True):
     have the same signature, because the kernel's clock has ticked since. ``stored``: the last version known to have
     been on disk, if that is not the record. ``news``: where a change came from that subscribers have not heard of.
     ``is_ours``: this process wrote the file, and announced it. ``is_first``: the first version this process read, so
-    it is unknown whether it is a change; if an event points at the file, it is one.
+    it is unknown whether it is a change; if an event points at the file, it is one. ``erased``: as of the event.
     """
 
     record: R | None
@@ -66,6 +66,7 @@ class Observed(Struct, Generic[R], frozen=True):
     news: Origin | None = None
     is_ours: bool = False
     is_first: bool = False
+    erased: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -138,12 +139,13 @@ def judged(
     """
     settled, known = is_settled(signature), before.last_stored if before is not None else None
     reappeared = before is not None and before.is_absent
+    erased = has_lost(found, known) or (before is not None and before.erased)
     if kind.is_written(found, known=None if reappeared else known):
         is_first = not kind.is_declared and _is_first(found, before)
         news = None if is_first else _origin_of(found, before)
-        return Observed(found, signature, settled=settled, news=news, is_first=is_first)
+        return Observed(found, signature, settled=settled, news=news, is_first=is_first, erased=erased)
     record = kind.absorb(found, known=known, at=now())
-    return Observed(record, signature, by_hand=True, settled=settled, stored=known, news="external")
+    return Observed(record, signature, by_hand=True, settled=settled, stored=known, news="external", erased=erased)
 
 
 def broken(signature: Signature | None, *, before: Observed[R] | None, problem: str) -> Observed[R]:
@@ -162,7 +164,8 @@ def news_of(kind: RecordKind[R], seen: Observed[R]) -> list[RecordChanged]:
         return []
     if seen.record is not None:
         before = seen.stored if seen.by_hand else seen.record
-        return [kind.event(seen.record, seen.news, before=before, warning=_warning_of(seen))]
+        event = kind.event(seen.record, seen.news, before=before, warning=_warning_of(seen))
+        return [replace(event, erased=event.erased or seen.erased)]
     if seen.stored is None or isinstance(seen.stored, Mark):
         return []
     removed = kind.event(seen.stored, seen.news)
@@ -338,7 +341,8 @@ class _FileKind:
     ) -> RecordChanged:
         op, by = (record.history[-1].op, record.history[-1].by) if record.history else ("seed", NOBODY)
         what = record.uid, record.name, record.revision, op, origin, warning, record_path(record.uid), record.level, by
-        return RecordChanged(*what, record.size_bytes - (before.size_bytes if before is not None else 0))
+        grown = record.size_bytes - (before.size_bytes if before is not None else 0)
+        return RecordChanged(*what, grown, has_lost(record, before))
 
 
 class _EntryKind:
@@ -395,14 +399,14 @@ class _EntryKind:
         uid, revision, path, level = record.uid, record.revision, record.path, record.level
         if record.agent == FILES and isinstance(record, Entry):
             uid = record.key
-        grown = _shown_bytes(record) - _shown_bytes(before)
+        grown, lost = _shown_bytes(record) - _shown_bytes(before), has_lost(record, before)
         if isinstance(record, Entry):
             last = record.text.history[-1] if record.text.history else None
             op, by = (last.op, last.by) if last is not None else ("save", NOBODY)
-            return RecordChanged(uid, record.key, revision, op, origin, warning, path, level, by, grown)
+            return RecordChanged(uid, record.key, revision, op, origin, warning, path, level, by, grown, lost)
         went = "move" if record.type == "location" or (record.moved and not record.id) else "forget"
-        went = "purge" if record.cleared else went
-        return RecordChanged(uid, "", revision, went, origin, warning, path, level, record.by, grown)
+        went = "purge" if record.cleared else went  # a move erases nothing: the text is elsewhere then
+        return RecordChanged(uid, "", revision, went, origin, warning, path, level, record.by, grown, went != "move")
 
 
 def _shown_bytes(record: EntryRecord | None) -> int:

@@ -225,7 +225,7 @@ class RecordRepository(Generic[R]):
             is_news = seen.is_first or not (is_known or seen.is_ours)
             news = news_of(self._kind, replace(seen, news="process") if is_news else seen)
             commit.events = news or commit.events  # of an earlier call, which noted that they are told
-            self._keep(path, replace(seen, news=None, is_first=False), before=seen)
+            self._keep(path, replace(seen, news=None, is_first=False, erased=False), before=seen)
             if self._listener is not None:
                 self._listener.doubt([path])
             return True, NOTHING

@@ -22,7 +22,7 @@ from memfiles.storage.store import Store
 from memfiles.storage.watcher import Watcher
 from tests.support.another_process import another_process
 from tests.support.records import rewrite, wait_until
-from tests.support.saved import Visitor, saved
+from tests.support.saved import Visitor, entries_in, saved
 
 pytestmark = [pytest.mark.directory("it changes files by hand, and counts what reads them"), pytest.mark.slow]
 SOMEBODY = Visitor()
@@ -234,6 +234,29 @@ def test_changes_of_other_processes_are_told(desk: Desk) -> None:
 
     assert [("color", 2, "save", "process"), ("other", 1, "save", "process")] == sorted(desk.summary())[:2]
     assert {("color", "theirs"), ("other", "theirs as well")} == set(desk.found("theirs"))
+
+
+def test_an_entry_that_was_forgotten_elsewhere_and_saved_anew_is_told_as_erased(tmp_path: Path) -> None:
+    """However late somebody looks; a save over another one erases nothing, nor does a move."""
+    told: list[RecordChanged] = []
+    (subscribers := Subscribers()).add(told.append)
+    with (
+        entries_in(tmp_path / "memory", subscribers=subscribers) as entries,
+        entries_in(tmp_path / "memory") as others,
+    ):
+        entries.save(SOMEBODY, "color", "azure sky")
+        others.save(SOMEBODY, "color", "crimson dusk")
+        entries.repository.notice(saved("color").path)
+        others.forget(SOMEBODY, key="color")
+        others.save(SOMEBODY, "color", "green")
+        entries.repository.notice(saved("color").path)
+        entries.relocate(SOMEBODY, {"color": "colour"})
+        entries.forget(SOMEBODY, key="colour")
+
+    found = [(event.op, event.erased) for event in told]
+    assert [("save", False), ("save", False), ("save", True)] == found[:3]
+    assert {("move", False)} == {each for each in found if each[0] == "move"}
+    assert {("forget", True)} == {each for each in found if each[0] == "forget"}
 
 
 def test_our_own_changes_are_not_told_again(desk: Desk) -> None:

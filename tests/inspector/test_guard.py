@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import re
 import subprocess
@@ -12,8 +13,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from memfiles import InvalidArgument, inspector
+import memfiles
+from memfiles import InvalidArgument, Memory, inspector
 from memfiles.inspector.guard import FORM_MAX
+from memfiles.inspector.live import Live
 from memfiles.inspector.server import bind
 from memfiles.inspector.view import LARGE_MAX, Shelf
 from tests.inspector.inspecting import OwnProcess, filled, serving
@@ -145,6 +148,29 @@ def test_who_may_change(asker: Asker, headers: dict[str, str], csrf: str | None,
 def test_other_methods_do_nothing(asker: Asker, method: str, status: int) -> None:
     """But for ``HEAD``, which is a ``GET`` without a text."""
     assert status == asker.ask(method, f"{asker.root}/files/playbook", {"Cookie": asker.cookie})[0]
+
+
+def test_a_prompt_is_not_kept_over_a_redaction_that_an_append_came_after(tmp_path: Path) -> None:
+    """Nobody looked between the two, so only the append is told."""
+    path, shelf, kept = filled(tmp_path), Shelf(), list[int]()
+
+    async def listening(memory: Memory, other: Memory) -> None:
+        live = Live(memory, (), shelf)
+        live.start()
+        for text in ("", "secret"):
+            if text:
+                other.manager.redact("playbook", text)
+            other.manager.append("playbook", "more\n")
+            memory.manager.notice("playbook")
+            kept.append(len(shelf.prompts))
+        live.end()
+
+    with memfiles.open(path, watch=False) as memory, memfiles.open(path, watch=False) as other:
+        memory.manager.append("playbook", "a secret\n")
+        shelf.keep(shelf.prompts, "one", "a prompt with a secret")
+        asyncio.run(listening(memory, other))
+
+    assert [1, 0] == kept
 
 
 def test_what_is_kept_between_requests_is_bounded() -> None:

@@ -201,6 +201,33 @@ def test_another_process_s_change_is_told(manager: MemoryManager, told: list[Rec
     assert [("plan", 2, "append", "process")] == summary(told)
 
 
+def test_a_change_that_is_told_says_whether_text_was_erased(manager: MemoryManager) -> None:
+    """Of several in quick succession only the last is told; it says so of one before it, and the next no more."""
+    told: list[RecordChanged] = []
+    manager.subscribe(told.append)
+    manager.append("notes", "hunter2\n")
+    with MemoryManager(manager.directory, durability="os") as other:
+        other.restore([declared("notes")])
+        other.append("notes", "more\n")
+        manager.notice("notes")
+        other.redact("notes", "hunter2")
+        manager.read("notes")
+        other.append("notes", "more\n")
+        manager.notice("notes")
+        with MemoryManager(manager.directory, durability="os") as late:
+            late.restore([declared("notes")])
+            late.subscribe(told.append)
+            other.append("notes", "more\n")
+            late.notice("notes")
+        manager.read("notes")
+        manager.notice("notes")
+    manager.redact("notes", "more")
+
+    assert [("append", False), ("append", False), ("append", True), *[("append", False)] * 2, ("redact", True)] == [
+        (event.op, event.erased) for event in told
+    ]
+
+
 def test_own_changes_are_not_told_again_and_do_not_loop(
     manager: MemoryManager, told: list[RecordChanged], path: Path
 ) -> None:

@@ -134,7 +134,7 @@ def entries_in(
 ) -> Iterator[Entries]:
     """The entries of a memory directory, opened and closed."""
     store = home_of(place_of(directory)).open(now=now, durability=options.pop("durability", "os"))
-    entries = Entries(store, rules=rules or EntryRules(), subscribers=Subscribers(), now=now, **options)
+    entries = Entries(store, rules=rules or EntryRules(), now=now, **{"subscribers": Subscribers()} | options)
     try:
         yield entries
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from memfiles import Memory
+from memfiles import Memory, RecordChanged
 from memfiles.errors import MirrorUnavailable
 from memfiles.records.record import decode
 from memfiles.storage import quarantine
@@ -153,6 +153,23 @@ def test_a_hand_edit_of_an_earlier_version_does_not_bring_it_back(open_machine: 
 
     assert "# notes\none: [redacted]\nby hand\n" == memory.manager.read("notes")
     assert [] == holding(memory, SECRET)
+
+
+def test_a_redaction_that_comes_in_a_merge_is_told_as_one(open_machine: Opener) -> None:
+    """The last operation in its history is that of another change."""
+    one, two = open_machine("one"), open_machine("two")
+    one.manager.append("notes", f"one: {SECRET}\n")
+    assert one.sync.flush(60)
+    two.sync.pull(60)
+    told: list[RecordChanged] = []
+    two.manager.subscribe(told.append)
+    one.manager.redact("notes", SECRET)
+    assert one.sync.flush(60)
+    two.manager.append("notes", "two\n")
+    two.sync.pull(60)
+
+    assert "# notes\none: [redacted]\ntwo\n" == two.manager.read("notes")
+    assert [("append", False), ("append", True)] == [(event.op, event.erased) for event in told]
 
 
 def test_a_line_added_by_hand_is_no_rest_of_what_was_redacted(open_machine: Opener, mirror: MemoryMirror) -> None:
