@@ -8,7 +8,8 @@ notice a process that is killed between its record and the index. A line names r
     =<token>                        done, changed or not
 
 A log that has grown large is replaced by a short one, whose second line is the id of the first log in this row. Whoever
-writes a line looks afterwards whether the log was replaced meanwhile, and then writes it to the new one as well.
+writes a line looks afterwards whether the log was replaced meanwhile, and then writes it to the new one as well. Until
+then only the lock of the folder tells others that it is there, as the lock of the log is that of the old one.
 """
 
 from __future__ import annotations
@@ -66,15 +67,15 @@ class LinesRead(NamedTuple):
 
 
 class ChangeLog:
-    """The open log. It holds a shared lock, so that no other process empties the log meanwhile."""
+    """The open log. It holds shared locks of the file and its folder, so that no other process is alone meanwhile."""
 
-    _descriptor = -1
+    _descriptor = _folder = -1
 
     def __init__(self, directory: int, path: str = PATH) -> None:
         """Open the log; ``directory`` is the memory directory's descriptor. Raises ``IndexUnusable``."""
         self._directory, self._path = directory, path
         self.id = self.first = ""  # its id, and that of the first of the logs that took each other's place
-        self.is_alone = False  # no other process had it open when it was opened
+        self.is_alone = False  # no other process had it open, or one that it replaced, when it was opened
         self._inode = 0
         for _ in range(_ATTEMPTS):
             self._descriptor = self._open()
@@ -88,10 +89,13 @@ class ChangeLog:
         raise IndexUnusable(f"{PATH} is replaced again and again")
 
     def close(self) -> None:
-        """Close the log and release its lock. May be called again, also after an interrupt."""
+        """Close the log and release its locks. May be called again, also after an interrupt."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+        folder, self._folder = self._folder, -1
+        if folder >= 0:
+            os.close(folder)
 
     __del__ = close
 
@@ -137,7 +141,6 @@ class ChangeLog:
             new = ChangeLog(self._directory, _NEXT)
             try:
                 new.append(_header(self.first) + lines)
-                new.share()  # nobody is alone with it while others still write the old one
                 atomic.move(self._directory, _NEXT, to=self._path)
                 found = self.read(offset, but=but)._replace(end=2 * HEADER_BYTES + len(lines), log=new.id)
                 self._descriptor, new._descriptor = new._descriptor, self._descriptor
@@ -147,9 +150,10 @@ class ChangeLog:
         return found
 
     def take_alone(self) -> bool:
-        """Lock the log exclusively, unless another process has it open; nobody can open it until this is closed."""
+        """Lock it exclusively, unless another process has any log open; nobody can open one until this is closed."""
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for descriptor in (self._folder, self._descriptor):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
         return self.size() is not None
@@ -166,11 +170,13 @@ class ChangeLog:
     def share(self) -> None:
         """Let other processes open it again."""
         self.is_alone = False
-        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+        for descriptor in (self._descriptor, self._folder):  # who opens it locks them the other way round
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     def _open(self) -> int:
         with storage_failure(f"{PATH} cannot be opened", IndexUnusable):
             atomic.make_folder(self._directory, ".state")
+            self._folder = os.open(".state", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._directory)
             try:
                 return os.open(self._path, _FLAGS, 0o600, dir_fd=self._directory)
             except OSError as error:
@@ -180,17 +186,18 @@ class ChangeLog:
                 return os.open(self._path, _FLAGS, 0o600, dir_fd=self._directory)
 
     def _begin(self) -> bool:
-        """Lock the open file and read its header; False if the log must be opened again."""
+        """Lock the folder and the open file, and read its header; False if the log must be opened again."""
         found = os.fstat(self._descriptor)
         self._inode = found.st_ino
         if not stat.S_ISREG(found.st_mode):
             _remove(self._directory, self._path)
             return False
-        self.is_alone = self._lock()
+        self.is_alone = _lock(self._folder)
+        is_own = _lock(self._descriptor)
         begun = os.pread(self._descriptor, 2 * HEADER_BYTES, 0)
         header, second = begun[:HEADER_BYTES], begun[HEADER_BYTES:]
         is_whole = _is_header(header)
-        if not is_whole and self.is_alone:
+        if not is_whole and is_own:
             self.empty()
         elif not is_whole:
             _remove(self._directory, self._path)
@@ -198,23 +205,9 @@ class ChangeLog:
         else:
             self.id = header[1:-1].decode()
             self.first = second[1:-1].decode() if _is_header(second) else self.id
+        if not (self.is_alone and is_own):
+            self.share()
         return self.size() is not None
-
-    def _lock(self) -> bool:
-        """Lock exclusively if possible, else shared; whether it is exclusive."""
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
-                try:
-                    fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
-                except OSError as error:
-                    if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                        raise IndexUnusable(f"{PATH} cannot be locked: {error.strerror}") from error
-                else:
-                    return kind == fcntl.LOCK_EX
-            if time.monotonic() >= deadline:
-                raise IndexUnusable(f"{PATH} is locked by another process for more than {_LOCK_SECONDS:g} s")
-            time.sleep(_PAUSE_SECONDS)
 
 
 class Announcements:
@@ -296,10 +289,12 @@ class Announcements:
         """Open the log that has replaced this one, and announce there what is under way."""
         before, was_incomplete = self.log, self.is_incomplete
         if before is not None:
-            self.close()
+            before.share()
             self.is_incomplete = True
-        self.log = log = ChangeLog(self._directory)
+        self.log = log = ChangeLog(self._directory)  # before the other is closed: nobody is alone in between
         log.share()
+        if before is not None:
+            before.close()
         if before is not None and before.first == log.first and before.id != log.id:  # who replaced it has read it all
             self.is_incomplete = was_incomplete
         self._end = -1
@@ -391,6 +386,23 @@ def _parsed(line: str) -> Line | None:
     if not all(entry_place(path) for path in paths):
         return None
     return Line(token, sign == "+", paths)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock exclusively if possible, else shared; whether it is exclusive."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                    raise IndexUnusable(f"{PATH} cannot be locked: {error.strerror}") from error
+            else:
+                return kind == fcntl.LOCK_EX
+        if time.monotonic() >= deadline:
+            raise IndexUnusable(f"{PATH} is locked by another process for more than {_LOCK_SECONDS:g} s")
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _remove(directory: int, path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -248,3 +249,45 @@ def test_no_change_is_missed_while_the_log_is_replaced_again_and_again(
 
     assert (450, False) == (len(saved), are_compared)
     assert max(sizes) < 20_000
+
+
+KILLED = """
+import os, signal, sys, memfiles
+from memfiles.storage import atomic
+publish = atomic.publish
+def late(*given, **named):
+    print("announced")
+    input()
+    publish(*given, **named)
+    os.kill(os.getpid(), signal.SIGKILL)
+with memfiles.open(sys.argv[1], watch=False) as memory:
+    session = memory.session("support")
+    memory.entries.save(session, "color", "azure")
+    memory.entries.search(session, "azure")
+    atomic.publish = late
+    memory.entries.save(session, "color", "crimson")
+"""
+
+
+def test_nobody_is_alone_while_a_process_has_a_log_that_was_replaced(
+    memory: Memory, tmp_path: Path, short: None
+) -> None:
+    """One that closes or opens the new log does not forget what the other has announced in the old one."""
+    path, session = memory.workflow.path or "", memory.session("support")
+    log = tmp_path / ".memory" / PATH
+    with another_process(KILLED, path) as other:
+        assert "announced" == other.hear()
+        before = log.stat().st_ino
+        for number in range(60):
+            memory.entries.save(session, "plan", f"saved {number}")
+        memory.entries.list(session)
+        assert log.stat().st_ino != before
+        memory.close()
+        with memfiles.open(path, watch=False) as later:
+            session = later.session("support")
+            assert ["plan"] == [match.found.key for match in later.entries.search(session, "saved").matches]
+            other.tell()
+            assert -signal.SIGKILL == other.process.wait()
+            assert ["color"] == [match.found.key for match in later.entries.search(session, "crimson").matches]
+
+    assert HEADER_BYTES == log.stat().st_size  # once it is dead, the next one is alone
