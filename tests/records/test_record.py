@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.errors import RecordCorrupt
+from memfiles.records import cached_property
 from memfiles.records import file_changes as changes
 from memfiles.records.record import (
     MAX_ORIGINS,
@@ -279,3 +283,25 @@ def test_an_error_shows_none_of_the_text(what: str) -> None:
         decode(spoil(fields_of(seeded("hunter2 " * 9))), uid="notes")
 
     assert "hunter2" not in str(error.value)
+
+
+class Whole(Struct, dict=True):
+    """Something with a part that two threads make at the same time."""
+
+    both: Barrier
+
+    @cached_property
+    def part(self) -> object:
+        """Made by each of them."""
+        self.both.wait(60)
+        return object()
+
+
+def test_threads_that_ask_at_once_get_the_same_part() -> None:
+    """Two of them could number the same saves, for example."""
+    whole = Whole(Barrier(2))
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(lambda: whole.part) for _ in range(2)]
+        parts = [each.result() for each in asked]
+
+    assert [whole.part, whole.part] == parts
