@@ -138,13 +138,6 @@ class Mark(Struct, frozen=True, dict=True):
 EntryRecord = Entry | Mark
 
 
-def has_lost(record: object, before: object) -> bool:
-    """Whether a text of ``before``, if that is known, may be gone: redacted, or forgotten and its key saved again."""
-    now, was = (it.text if isinstance(it, Entry) else it for it in (record, before))
-    is_another = isinstance(record, Entry) and isinstance(before, Entry) and record.id != before.id
-    return is_another or not {*getattr(now, "redactions", ())} <= {*getattr(was, "redactions", ())}
-
-
 def vacated(entry: Entry, at: str, *, by: Actor = NOBODY, target: str = "", is_private: bool = False) -> Mark:
     """The mark that an entry leaves behind when it moves to ``target`` or, without one, is forgotten.
 

@@ -20,7 +20,7 @@ from memfiles.records.entry import MAX_ENTRY_BYTES, Entry
 from memfiles.records.entry_codec import decode_entry, encode_entry, read_entry
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import FILES, RECORD_SUFFIX, record_path
-from memfiles.records.marks import EntryRecord, Mark, has_lost
+from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import (
     EXTENDED,
     NOBODY,
@@ -36,9 +36,7 @@ from memfiles.storage.atomic import Signature, is_settled
 from memfiles.storage.events import Origin, RecordChanged
 from memfiles.storage.record_store import NewVersion, Sections
 
-REMOVED = "remove"
-"""The ``op`` of the event for a removed entry file. The entry is not forgotten: a mirror may bring it back."""
-
+REMOVED = "remove"  # the ``op`` of the event for a removed entry file: nothing is forgotten, a mirror may bring it back
 _SAVED_NS = 500_000_000  # a file untouched for this long is no longer being saved
 _UNKNOWN_NS = 5_000_000_000  # gives another process, which may know the last good version, time to restore it
 _CONTENT = b'\n"content":'  # each field has its own line, as no text in a record holds a line break
@@ -139,7 +137,7 @@ def judged(
     """
     settled, known = is_settled(signature), before.last_stored if before is not None else None
     reappeared = before is not None and before.is_absent
-    erased = has_lost(found, known) or (before is not None and before.erased)
+    erased = _is_erased(found, known) or (before is not None and before.erased)
     if kind.is_written(found, known=None if reappeared else known):
         is_first = not kind.is_declared and _is_first(found, before)
         news = None if is_first else _origin_of(found, before)
@@ -341,8 +339,9 @@ class _FileKind:
     ) -> RecordChanged:
         op, by = (record.history[-1].op, record.history[-1].by) if record.history else ("seed", NOBODY)
         what = record.uid, record.name, record.revision, op, origin, warning, record_path(record.uid), record.level, by
-        grown = record.size_bytes - (before.size_bytes if before is not None else 0)
-        return RecordChanged(*what, grown, has_lost(record, before))
+        return RecordChanged(
+            *what, record.size_bytes - (before.size_bytes if before else 0), _is_erased(record, before)
+        )
 
 
 class _EntryKind:
@@ -396,10 +395,9 @@ class _EntryKind:
     def event(
         self, record: EntryRecord, origin: Origin, *, before: EntryRecord | None = None, warning: str | None = None
     ) -> RecordChanged:
-        uid, revision, path, level = record.uid, record.revision, record.path, record.level
-        if record.agent == FILES and isinstance(record, Entry):
-            uid = record.key
-        grown, lost = _shown_bytes(record) - _shown_bytes(before), has_lost(record, before)
+        uid = record.key if record.agent == FILES and isinstance(record, Entry) else record.uid
+        revision, path, level = record.revision, record.path, record.level
+        grown, lost = _shown_bytes(record) - _shown_bytes(before), _is_erased(record, before)
         if isinstance(record, Entry):
             last = record.text.history[-1] if record.text.history else None
             op, by = (last.op, last.by) if last is not None else ("save", NOBODY)
@@ -414,5 +412,11 @@ def _shown_bytes(record: EntryRecord | None) -> int:
     return record.text.size_bytes if isinstance(record, Entry) and record.retired is None else 0
 
 
-FILE_KIND = _FileKind()
-ENTRY_KIND = _EntryKind()
+FILE_KIND, ENTRY_KIND = _FileKind(), _EntryKind()
+
+
+def _is_erased(record: object, before: object) -> bool:
+    """Whether a text of ``before``, if that is known, may be gone: redacted, or forgotten and its key saved again."""
+    now, was = (it.text if isinstance(it, Entry) else it for it in (record, before))
+    is_another = isinstance(record, Entry) and isinstance(before, Entry) and record.id != before.id
+    return is_another or not {*getattr(now, "redactions", ())} <= {*getattr(was, "redactions", ())}
