@@ -339,9 +339,8 @@ class _FileKind:
     ) -> RecordChanged:
         op, by = (record.history[-1].op, record.history[-1].by) if record.history else ("seed", NOBODY)
         what = record.uid, record.name, record.revision, op, origin, warning, record_path(record.uid), record.level, by
-        return RecordChanged(
-            *what, record.size_bytes - (before.size_bytes if before else 0), _is_erased(record, before)
-        )
+        grown = record.size_bytes - (before.size_bytes if before is not None else 0)
+        return RecordChanged(*what, grown, _is_erased(record, before))
 
 
 class _EntryKind:
@@ -399,8 +398,7 @@ class _EntryKind:
         revision, path, level = record.revision, record.path, record.level
         grown, lost = _shown_bytes(record) - _shown_bytes(before), _is_erased(record, before)
         if isinstance(record, Entry):
-            last = record.text.history[-1] if record.text.history else None
-            op, by = (last.op, last.by) if last is not None else ("save", NOBODY)
+            op, by = next(((it.op, it.by) for it in reversed(record.text.history)), ("save", NOBODY))
             return RecordChanged(uid, record.key, revision, op, origin, warning, path, level, by, grown, lost)
         went = "move" if record.type == "location" or (record.moved and not record.id) else "forget"
         went = "purge" if record.cleared else went  # a move erases nothing: the text is elsewhere then
