@@ -415,6 +415,6 @@ FILE_KIND, ENTRY_KIND = _FileKind(), _EntryKind()
 
 def _is_erased(record: object, before: object) -> bool:
     """Whether a text of ``before``, if that is known, may be gone: redacted, or forgotten and its key saved again."""
-    now, was = (it.text if isinstance(it, Entry) else it for it in (record, before))
     is_another = isinstance(record, Entry) and isinstance(before, Entry) and record.id != before.id
+    now, was = getattr(record, "text", record), getattr(before, "text", before)
     return is_another or not {*getattr(now, "redactions", ())} <= {*getattr(was, "redactions", ())}

@@ -21,7 +21,6 @@ from msgspec import Struct
 from memfiles.records import NamedTuple
 from memfiles.records.redactions import Piece
 from memfiles.storage.atomic import Signature
-from memfiles.storage.quarantine import FOLDER
 
 if TYPE_CHECKING:
     from memfiles.storage.home import MemoryHome
@@ -106,7 +105,7 @@ class KeptCopies(Protocol):
     Removal of text never takes an error for "nothing there": it is ``StorageFailed`` while a copy cannot be looked at.
     """
 
-    def listing(self, folder: str = FOLDER) -> list[tuple[str, str]]:
+    def listing(self, folder: str = "quarantine") -> list[tuple[str, str]]:
         """The name and reason of everything that is in the folder, for people; of the folder if it cannot be listed."""
 
     def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
