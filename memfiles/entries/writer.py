@@ -327,7 +327,7 @@ class EntryWriter:
             look = partial(self._eviction.excesses, before, written=written)
             if not is_last and (left := look(records, is_first=is_first)):  # what else goes is chosen for the whole
                 whole = look(as_decided) if remedies else left
-                return _Outcome(decided, excesses=[whole.get(*each) for each in left.items()]), []
+                return _Outcome(decided, excesses=[whole.get(of, excess) for of, excess in left.items()]), []
             changed = [record for path, record in records.items() if record is not None and record is not before[path]]
             return _Outcome(decided, hidden), changed
 

@@ -27,7 +27,7 @@ from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 from memfiles.storage.entry_folders import Pause, no_pause
-from memfiles.storage.fork_safety import begin, collector_paused, renew_in_child
+from memfiles.storage.fork_safety import collector_paused, renew_in_child, start_thread
 from memfiles.storage.record_store import Records, RecordStore
 from memfiles.storage.store import with_files
 
@@ -395,7 +395,7 @@ class BackgroundWriter:
             self._is_wanted = True
             if self._thread is None or not self._thread.is_alive():  # an interrupt may have come before its start
                 self._thread = threading.Thread(target=self._run, name="memfiles-index", daemon=True)
-                begin(self._thread)
+                start_thread(self._thread)
 
     def wait(self) -> None:
         """Wait until the work is done."""

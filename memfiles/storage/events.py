@@ -31,7 +31,7 @@ from memfiles.records import late_logger as _log
 from memfiles.records import to_json
 from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
-from memfiles.storage.fork_safety import begin, renew_in_child
+from memfiles.storage.fork_safety import renew_in_child, start_thread
 from memfiles.storage.home import AUDIT, AuditPages, MemoryHome, home_of
 
 _FIELDS = (
@@ -357,7 +357,7 @@ class _Lines:
         self._written = SimpleQueue()
         self._timer = threading.Thread(target=self._wait, args=[self._written], name="memfiles-audit", daemon=True)
         with suppress(RuntimeError):
-            begin(self._timer)
+            start_thread(self._timer)
         return self._timer.is_alive()
 
     def _wait(self, written: SimpleQueue[None]) -> None:

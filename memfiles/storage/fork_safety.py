@@ -30,12 +30,10 @@ def renew_in_child(owner: T, renew: Callable[[T], None]) -> None:
     _renewals[number] = lambda: renew(alive) if (alive := reference()) is not None else None
 
 
-def begin(thread: threading.Thread) -> bool:
-    """Start a thread; False while Python is ending, as it would not run, and on 3.11 its start would never return."""
-    if sys.is_finalizing():
-        return False
-    thread.start()
-    return True
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread unless Python is ending: it would not run then, and on 3.11 its start would never return."""
+    if not sys.is_finalizing():
+        thread.start()
 
 
 class Flag:

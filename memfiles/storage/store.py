@@ -26,7 +26,7 @@ from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, entry_folders, quarantine, recovery
 from memfiles.storage.atomic import Descriptor, Signature, reason, record_paths_in, storage_failure
 from memfiles.storage.atomic import real_directory as real_directory
-from memfiles.storage.fork_safety import begin, renew_in_child
+from memfiles.storage.fork_safety import renew_in_child, start_thread
 from memfiles.storage.home import Durability as Durability
 from memfiles.storage.home import MemoryHome
 from memfiles.storage.journal import FOLDER, Journal
@@ -318,7 +318,7 @@ class Checkpointer:
             with self._starting:
                 if self._thread is None or not self._thread.is_alive():  # an interrupt may have come before its start
                     self._thread = threading.Thread(target=self._run, name="memfiles-checkpoint", daemon=True)
-                    begin(self._thread)
+                    start_thread(self._thread)
             self._is_awake = True
             self._calls.put(None)
 

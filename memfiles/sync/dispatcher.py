@@ -27,7 +27,7 @@ from msgspec import Struct
 from memfiles.errors import CopyRefused, FileNotDeclared, InvalidArgument, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.records.keys import record_path
 from memfiles.storage.events import Progress, RecordChanged
-from memfiles.storage.fork_safety import begin
+from memfiles.storage.fork_safety import start_thread
 from memfiles.sync.workers import Job, Workers
 
 QUIET_SECONDS = 0.1
@@ -219,7 +219,7 @@ class Dispatcher:
             reference = weakref.ref(self, lambda _, calls=self._calls: calls.put(None))  # type: ignore[misc]
             given = reference, self._calls, self._workers
             self._thread = threading.Thread(target=_run, args=given, name="memfiles-sync", daemon=True)
-            begin(self._thread)
+            start_thread(self._thread)
 
     def hand_out(self) -> float:
         """Have everything done that is due; returns in how many seconds the next is."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from memfiles.errors import LockTimeout, MemfilesError
-from memfiles.storage.fork_safety import begin, renew_in_child
+from memfiles.storage.fork_safety import renew_in_child, start_thread
 
 if TYPE_CHECKING:
     from memfiles.storage.postgres.home import Workspace
@@ -53,7 +53,7 @@ class Lease:
                 self._users.add(user)
                 if self._thread is None or not self._thread.is_alive():  # an interrupt may have come before its start
                     self._thread = threading.Thread(target=self._keep, name="memfiles-lease", daemon=True)
-                    begin(self._thread)
+                    start_thread(self._thread)
             yield
         finally:  # without waiting: an interrupt in a wait would leave it counted
             self._used_at = time.monotonic()

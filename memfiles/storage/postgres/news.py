@@ -20,7 +20,7 @@ from psycopg import sql
 
 from memfiles.errors import MemfilesError
 from memfiles.records import late_logger as _log
-from memfiles.storage.fork_safety import begin
+from memfiles.storage.fork_safety import start_thread
 from memfiles.storage.postgres.connections import Connections
 
 COALESCED_SECONDS = 0.05
@@ -52,7 +52,7 @@ class News:
                 if not self._is_running():
                     given = weakref.ref(self, lambda _, due=self._due: due.put(None)), self._due  # type: ignore[misc]
                     self._thread = threading.Thread(target=_run, args=given, name="memfiles-news", daemon=True)
-                    begin(self._thread)
+                    start_thread(self._thread)
         if self._due.empty():
             self._due.put(None)
 
