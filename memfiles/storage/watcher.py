@@ -113,7 +113,9 @@ class Watcher:
         renew_in_child(self, Watcher._leave_to_parent)
         if cleanup is not None:
             cleanup.callback(self.close)  # first: an interrupt may come while the events and the thread start
-            weakref.finalize(cleanup, self.end).atexit = False
+            dropped = weakref.finalize(cleanup, self.end)
+            dropped.atexit = False
+            cleanup.callback(dropped.detach)  # else it would keep all of this until the collector finds the rest
         if not watched.is_deep:  # of 10,000 folders it takes 0.2 s, which the thread has
             self._events.start()
         self._thread.start()
@@ -237,7 +239,9 @@ class FeedWatcher:
         renew_in_child(self, FeedWatcher._leave_to_parent)
         if cleanup is not None:
             cleanup.callback(self.close)  # first, as above
-            weakref.finalize(cleanup, self._ended.set).atexit = False
+            dropped = weakref.finalize(cleanup, self._ended.set)
+            dropped.atexit = False
+            cleanup.callback(dropped.detach)
         self._thread.start()
 
     def close(self) -> None:
