@@ -345,6 +345,7 @@ class Checkpointer:
             self._is_awake = False
             if self._journal.is_dirty:  # again, by a change that found this thread awake
                 self.wake()
+        self._calls.put(None)  # for a second thread: an interrupt may have hidden that the first one had started
         if self._is_dropped:
             self._close_journal()
 

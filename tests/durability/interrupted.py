@@ -63,6 +63,27 @@ WORK: dict[str, Work] = {
 MIRRORED = ("push", "pull")
 
 
+@contextmanager
+def starts_hidden(name: str) -> Iterator[list[threading.Thread]]:
+    """The first thread of this name starts a moment after an interrupt came in its start; both threads are noted."""
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def started_late(thread: threading.Thread) -> None:
+        if thread.name != name:
+            return start(thread)
+        started.append(thread)
+        if len(started) > 1:
+            return start(thread)
+        start(threading.Timer(0.1, start, [thread]))
+        raise Interrupted
+
+    threading.Thread.start = started_late  # type: ignore[method-assign, assignment]
+    try:
+        yield started
+    finally:
+        threading.Thread.start = start  # type: ignore[method-assign]
+
+
 class Interrupted(BaseException):
     """What Ctrl-C raises, under a name of its own."""
 

@@ -42,6 +42,7 @@ from tests.durability.interrupted import (
     interrupt,
     interrupt_at,
     interrupt_everywhere,
+    starts_hidden,
     time_limit,
 )
 from tests.durability.stops import EVERY_CALL
@@ -271,6 +272,23 @@ def test_a_thread_whose_start_was_interrupted_is_started_later(scratch: Path, mo
         )
 
     assert ["memfiles-audit", "memfiles-checkpoint"] == sorted(set(interrupted) - {"memfiles-index"})
+
+
+def test_a_thread_whose_start_was_hidden_ends_as_well(scratch: Path) -> None:
+    """It runs next to the one that a later change started, and a close wakes both."""
+    with starts_hidden("memfiles-checkpoint") as started, opened(scratch, WORKFLOW) as memory:
+        with pytest.raises(Interrupted):
+            memory.manager.append(UID, "first\n")
+        memory.manager.append(UID, "second\n")
+
+        def functions() -> list[str]:
+            frames = sys._current_frames()
+            return [frames[thread.ident].f_code.co_name for thread in started if thread.ident in frames]
+
+        wait_until(lambda: ["_run", "_run"] == functions(), what="two threads with nothing to do")
+        with time_limit(60):
+            memory.close()
+        wait_until(lambda: not any(thread.is_alive() for thread in started), what="the end of both threads")
 
 
 def test_interrupts_at_any_step_of_a_group_keep_nobody_waiting(program: Program, scratch: Path) -> None:

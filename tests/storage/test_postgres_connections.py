@@ -28,13 +28,37 @@ from memfiles.storage.postgres.news import News
 from memfiles.storage.postgres.pool import Pool, TimedConnection
 from memfiles.storage.postgres.store import PostgresStore
 from mirrors.testing.stores.place import append, lines, remove
-from tests.durability.interrupted import WORK, WORKFLOW, Interrupted, interrupt, interrupt_everywhere, time_limit
+from tests.durability.interrupted import (
+    WORK,
+    WORKFLOW,
+    Interrupted,
+    interrupt,
+    interrupt_everywhere,
+    starts_hidden,
+    time_limit,
+)
 from tests.support.postgres import PostgresServer, pooled
+from tests.support.records import wait_until
 from tests.support.workflows import opened
 
 pytestmark = pytest.mark.slow
 
 FEWEST_CALLS = 50
+
+
+def test_a_thread_of_news_whose_start_was_hidden_ends_as_well(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """It runs next to the one that a later change started, and a close wakes both."""
+    store = open_store(server.workspace())
+    with starts_hidden("memfiles-news") as started:
+        with pytest.raises(Interrupted):
+            append(store, ["a.json"], "first")
+        append(store, ["a.json"], "second")
+        wait_until(lambda: [True, True] == [thread.is_alive() for thread in started], what="two threads")
+    with time_limit(60):
+        store.close()
+    wait_until(lambda: not any(thread.is_alive() for thread in started), what="the end of both threads")
 
 
 def test_calls_leave_no_state_in_a_connection(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:

@@ -125,3 +125,4 @@ def _run(reference: weakref.ref[News], due: SimpleQueue[None]) -> None:
         del news
         time.sleep(COALESCED_SECONDS)
         due.get()
+    due.put(None)  # for a second thread: an interrupt may have hidden that the first one had started
