@@ -168,26 +168,25 @@ class Dispatcher:
         with self._turn:
             self._ensure_running()
             self._schedule.hurry(now=begun)
-            total = pending = self._schedule.pending
+            total = self._schedule.pending
         self._wake()
-        while pending and not self.is_closed:
+        while True:
+            left = begun + timeout - time.monotonic()
+            with self._turn:  # counted and judged in one turn: the last task may end at any other moment
+                pending = self._schedule.pending
+                is_over = not pending or self.is_closed or left <= 0 or self._is_hopeless(begun, insist=insist)
             if progress is not None:
                 progress(max(0, total - pending), total)
-            now = time.monotonic()
-            left = begun + timeout - now
-            with self._turn:
-                if left <= 0 or self._schedule.is_put_off(now=now):
-                    return False
-                may_give_up = not insist or self._is_refused
-                if may_give_up and self._schedule.is_failing and self._failed_at >= begun:
-                    return False
+            if is_over:
+                return not pending
             with suppress(Empty):
                 call.get(timeout=min(left, _TICK_SECONDS))
-            with self._turn:
-                pending = self._schedule.pending
-        if progress is not None:
-            progress(total, total)
-        return not pending
+
+    def _is_hopeless(self, begun: float, *, insist: bool) -> bool:
+        """Whether to wait no longer for what is pending; the caller holds the turn, and has waited since ``begun``."""
+        may_give_up = not insist or self._is_refused
+        fails = self._schedule.is_failing and self._failed_at >= begun
+        return self._schedule.is_put_off(now=time.monotonic()) or (may_give_up and fails)
 
     def close(self) -> None:
         """Hand out nothing more, and wait a moment for what is under way; calls that hang are left to end later."""

@@ -424,6 +424,27 @@ def test_a_job_that_a_close_leaves_undone_ends_with_an_error() -> None:
             job.result(timeout=5.0)
 
 
+def test_whoever_waits_hears_that_all_is_done_whenever_it_ends() -> None:
+    """A last task that ends between the count and the decision is done: nothing is left that could be put off."""
+    may_end = threading.Event()
+    told: list[tuple[int, int]] = []
+
+    def carry_out(task: Task) -> bool:
+        return may_end.wait(60)
+
+    def progress(done: int, total: int) -> None:
+        told.append((done, total))
+        may_end.set()
+        wait_until(lambda: dispatcher.is_idle)
+
+    dispatcher = Dispatcher(carry_out, timers=lambda now: [Timer(bool, at=inf, every=inf)])
+    dispatcher.at_once("a.json")
+    is_done = dispatcher.wait(60.0, insist=True, progress=progress)
+    dispatcher.close()
+
+    assert (True, (1, 1)) == (is_done, told[-1])
+
+
 def test_one_that_waits_makes_it_hurry(schedule: Schedule) -> None:
     """Neither the quiet nor a pause is kept when somebody waits."""
     schedule.at_once("a", now=0.0)
