@@ -24,7 +24,7 @@ import pytest
 
 from memfiles import MemoryManager
 from tests.benchmarks import page, writers
-from tests.benchmarks.bare import create_files, in_turns, rate_of_threads, ratios, replace_durably, seconds
+from tests.benchmarks.bare import create_files, in_turns, journaled, rate_of_threads, ratios, replace_durably, seconds
 from tests.benchmarks.grounds import VOLUME, Ground, grounds
 from tests.benchmarks.language import contents
 from tests.benchmarks.page import Figure, at_least, at_most
@@ -37,6 +37,7 @@ IN_A_ROW = 40  # appends to a note, around its size; then the next note
 FEW = 20  # appends, after which the journal has its place on the disk
 THREADS = 8
 BATCHES = 5
+LEAST = "the least with a journal"
 SYNCS = "fsync,fdatasync,syncfs,sync,sync_file_range,msync"
 INTRO = """\
 F is the usual way to replace a file durably: write a temporary file, fsync it, rename it, fsync the directory. It
@@ -44,8 +45,10 @@ writes the bytes of the record and runs in turns with what is measured. A figure
 round, with the middle half of them in brackets; {rounds} rounds. A note is a memory file with a full history of 100
 changes. It gets lines of 49 bytes and has the named size halfway. "With the defaults" is `memory.manager` of
 `memfiles.open(workflow)` with nothing set: watched, with an audit, durability fsync. "The manager alone" has neither
-watcher nor audit. CPU is the processor's time of the whole process, so the watcher's threads are in it. A flush may
-also write what another of the writers left to be written: on one file system, they share that cost.
+watcher nor audit. "The least with a journal" is what remains if nothing is decided, locked or encoded: a frame of 512
+bytes is written and flushed, and the record is written and renamed. CPU is the processor's time of the whole process,
+so the watcher's threads are in it. A flush may also write what another of the writers left to be written: on one file
+system, they share that cost.
 
 A virtual machine may flush in a tenth of a millisecond, as its host keeps what it writes. A volume in a cloud takes
 longer, and is often limited to {volume:,} writes a second. So the same image is measured once more with that limit,
@@ -95,6 +98,7 @@ def on_a_volume(folder: Path, ground: Ground, *, rounds: int = ROUNDS // 4) -> I
                 taken = appended(folder / f"append-{kilobytes}", kilobytes, [DEFAULTS, PARTS], rounds=rounds)
                 yield against_f(f"append, {kilobytes} KB, with the defaults", taken[DEFAULTS], taken["F"], goal)
                 yield against_f(f"append, {kilobytes} KB, the manager alone", taken[PARTS], taken["F"])
+                yield against_f(f"append, {kilobytes} KB, {LEAST}", taken[LEAST], taken["F"])
             yield from _edits(folder / "edit", rounds=rounds)
             yield from _saves(folder / "save", rounds=rounds)
             yield from _threads(folder / "threads", 2, rounds=rounds)
@@ -116,7 +120,7 @@ def notes_for(kilobytes: float, rounds: int) -> list[str]:
 
 
 def appended(folder: Path, kilobytes: float, names: Sequence[str], *, rounds: int) -> dict[str, list[float]]:
-    """The seconds of each writer's appends, and of "F", which replaces the record of the manager alone."""
+    """The seconds of each writer's appends, of the least, and of "F", which replaces the manager's record."""
     notes, ways = notes_for(kilobytes, rounds), dict[str, Append]()
     folder.mkdir(parents=True)
     with ExitStack() as stack:
@@ -125,6 +129,8 @@ def appended(folder: Path, kilobytes: float, names: Sequence[str], *, rounds: in
         with writers.managed(folder / "record", notes[:1]):
             data = (folder / "record/note-0.json").read_bytes()
         ways["F"] = lambda _: replace_durably(folder / "bare", data)
+        change = stack.enter_context(journaled(folder / "least", data))
+        ways[LEAST] = lambda _: change()
         return in_turns({name: partial(_next_line, way) for name, way in ways.items()}, rounds=rounds)
 
 
@@ -137,6 +143,7 @@ def _appends(folder: Path, kilobytes: int, *, goal: float, rounds: int) -> Itera
     what = f"append, {kilobytes} KB"
     yield against_f(f"{what}, with the defaults", taken[DEFAULTS], taken["F"], goal)
     yield against_f(f"{what}, the manager alone", taken[PARTS], taken["F"])
+    yield against_f(f"{what}, {LEAST}", taken[LEAST], taken["F"])
     yield against_f(f"{what}, as a tool call of a session", taken[TOOL], taken["F"])
     yield against_f(f"{what}, F of the text alone", taken[NOTE_REPLACED], taken["F"])
     yield _busy(folder / "busy", kilobytes, what)
@@ -277,12 +284,16 @@ def _cost_of_each(busy: float, wall: float, count: int) -> tuple[float, str]:
 
 def _threads(folder: Path, kilobytes: int, *, rounds: int) -> Iterator[Figure]:
     each, notes = max(rounds // 8, 1), [note_of(kilobytes * 1024)] * THREADS
-    with writers.opened(folder / "0", notes) as memory, writers.managed(folder / "1", notes) as manager:
+    with ExitStack() as stack:
+        memory = stack.enter_context(writers.opened(folder / "0", notes))
+        manager = stack.enter_context(writers.managed(folder / "1", notes))
         data = (folder / "1/note-0.json").read_bytes()
+        least = [stack.enter_context(journaled(folder / f"least-{n}", data)) for n in range(THREADS)]
         ways: dict[str, Callable[[int], object]] = {
             "F": lambda n: replace_durably(folder / f"bare-{n}", data),
             "with the defaults": lambda n: memory.manager.append(f"note-{n}", LINE),
             "the manager alone": lambda n: manager.append(f"note-{n}", LINE),
+            LEAST: lambda n: least[n](),
         }
         rates: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(BATCHES):
