@@ -37,6 +37,7 @@ IN_A_ROW = 40  # appends to a note, around its size; then the next note
 FEW = 20  # appends, after which the journal has its place on the disk
 THREADS = 8
 BATCHES = 5
+BUSY_TURNS, BUSY_APPENDS = 60, 20  # of processor time, which swings: many short turns, and each begins with the other
 LEAST = "the least with a journal"
 SYNCS = "fsync,fdatasync,syncfs,sync,sync_file_range,msync"
 INTRO = """\
@@ -150,16 +151,19 @@ def _appends(folder: Path, kilobytes: int, *, goal: float, rounds: int) -> Itera
 
 
 def _busy(folder: Path, kilobytes: int, what: str) -> Figure:
-    """The processor's time for appends with the defaults, against those of the manager alone, by turns."""
-    notes, taken = notes_for(kilobytes, 2 * BATCHES * IN_A_ROW), dict[str, list[float]]()
+    """The processor's time for appends with the defaults, against those of the manager alone, by short turns."""
+    notes, taken = notes_for(kilobytes, BUSY_TURNS * BUSY_APPENDS), {DEFAULTS: list[float](), PARTS: list[float]()}
     with WRITERS[DEFAULTS].opened(folder / "0", notes) as ours, WRITERS[PARTS].opened(folder / "1", notes) as parts:
-        for name, append in ((DEFAULTS, ours), (PARTS, parts)) * BATCHES:
-            number, begun = len(taken.get(name, ())), time.process_time()
-            for _ in range(IN_A_ROW):
-                append(number)
-            taken.setdefault(name, []).append((time.process_time() - begun) / IN_A_ROW)
-    _, middle, _ = ratios(taken[DEFAULTS], taken[PARTS])
-    shown = f"{middle:.2f} times: {median(taken[DEFAULTS]) * 1e6:.0f} us, {median(taken[PARTS]) * 1e6:.0f} us"
+        ways = {DEFAULTS: ours, PARTS: parts}
+        for turn in range(BUSY_TURNS):
+            for name in sorted(ways, reverse=turn % 2 == 0):
+                begun = time.process_time()
+                for _ in range(BUSY_APPENDS):
+                    ways[name](turn * BUSY_APPENDS // IN_A_ROW)
+                taken[name].append((time.process_time() - begun) / BUSY_APPENDS)
+    low, middle, high = ratios(taken[DEFAULTS], taken[PARTS])
+    ours_us, parts_us = (median(taken[name]) * 1e6 for name in (DEFAULTS, PARTS))
+    shown = f"{middle:.2f} times [{low:.2f} to {high:.2f}]: {ours_us:.0f} us, {parts_us:.0f} us"
     return at_most(f"{what}, CPU with the defaults against the manager alone", middle, 1.1, shown=shown)
 
 
