@@ -289,18 +289,24 @@ class _Lines:
             if not is_due and (self._timer is None or not self._timer.is_alive()):  # an interrupt: it never started
                 is_due = not self._start_timer()
         if is_due:
-            self.flush()
+            self._write()
 
     def flush(self) -> None:
+        """Write the lines that wait, and end the timer."""
+        with self._lock:
+            if self._timer is not None:
+                self._written.put(None)
+            self._timer = None
+        self._write()
+
+    def _write(self) -> None:
         """Write the lines that wait, in their order; those that cannot be written are lost, which is reported.
 
         Threads take turns, each with the lines of all that wait: the second of many has nothing left to write. Whoever
         has the turn never takes the other lock, so a signal handler that holds that may wait for the turn.
         """
         with self._lock:
-            if self._timer is not None:
-                self._written.put(None)
-            self._timer, self._waiting_bytes = None, 0
+            self._waiting_bytes = 0
         with self._turn:
             lines: list[tuple[str, bytes]] = []
             try:
