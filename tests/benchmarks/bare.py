@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from statistics import median, quantiles
@@ -82,12 +83,22 @@ def paired(one: Callable[[], object], other: Callable[[], object], *, rounds: in
     return median(a for a, _ in pairs), median(b for _, b in pairs), median(a / b for a, b in pairs)
 
 
-def in_turns(operations: Mapping[str, Callable[[int], object]], *, rounds: int) -> dict[str, list[float]]:
-    """The seconds of each operation in each round; they run in turns, and each round begins with another one."""
+def in_turns(
+    operations: Mapping[str, Callable[[int], object]], *, rounds: int, each: int = 1
+) -> dict[str, list[float]]:
+    """The seconds of each operation in each round, in which it is repeated so often, on consecutive numbers.
+
+    They run in turns, and each round begins with another one.
+    """
     names, taken = list(operations), {name: [0.0] * rounds for name in operations}
+
+    def repeated(work: Callable[[int], object], begin: int) -> None:
+        for number in range(begin, begin + each):
+            work(number)
+
     for turn in range(rounds):
         for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
-            taken[name][turn] = seconds(lambda: operations[name](turn))
+            taken[name][turn] = seconds(partial(repeated, operations[name], turn * each)) / each
     return taken
 
 

@@ -27,6 +27,7 @@ from memfiles.storage.record_store import RecordStore
 from memfiles.tools.session import Session
 from tests.benchmarks import page
 from tests.benchmarks.bare import in_turns, ratios, seconds
+from tests.benchmarks.bench_writes import IN_A_BLOCK
 from tests.benchmarks.grounds import VOLUME, grounds
 from tests.benchmarks.language import contents, questions
 from tests.benchmarks.page import Figure, at_least, at_most
@@ -35,15 +36,16 @@ from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.records import declared
 
 ENTRIES = int(os.environ.get("MEMFILES_BENCH_ENTRIES", "1000,10000,100000").split(",")[-1])
-ROUNDS = int(os.environ.get("MEMFILES_BENCH_ROUNDS", "200"))
+ROUNDS = int(os.environ.get("MEMFILES_BENCH_ROUNDS", "20"))
 NOTE, LINE = "- Ada prefers tea in the morning, and asked for it twice.\n" * 15, "- tea\n"  # about 2 KiB with 200 lines
 BARE, IN_TRANSACTION = "a bare conditional UPDATE", "the same, in BEGIN and COMMIT"
 APPEND, MEMORY = "an append, by the manager", "an append, by an open memory with its audit"
 GOAL, PROCESSES_GOAL, FIRST_GOAL, WARM_GOAL = 1.5, 2.5, 3.0, 5.0
-INTRO = """\
+INTRO = f"""\
 The server and its clients run on one machine, over a socket, with the server's defaults: `fsync` and
 `synchronous_commit` are on. A record has 2 KiB of content and as many changes as a record keeps; every writer changes
-as many bytes. Operations run in turns in one run. The ratios are the medians of those of the rounds.
+as many bytes. Operations run in turns in one run, {IN_A_BLOCK} times in a row each: caches are warm, and a device with
+a limit has no writes saved up. The ratios are the medians of those of the {ROUNDS} rounds.
 
 The changes are measured twice: on the disk of this machine, which may flush in a tenth of a millisecond, and on an
 image of ext4 with a journal that the kernel limits to as many writes a second as a volume in a cloud often takes."""
@@ -129,7 +131,7 @@ def changes(server: PostgresServer, folder: Path) -> Iterator[tuple[str, Iterato
     yield "Processes on different records", processes(server)
 
 
-def writes(server: PostgresServer, folder: Path, *, rounds: int = ROUNDS) -> Iterator[Figure]:
+def writes(server: PostgresServer, folder: Path, *, rounds: int = ROUNDS, each: int = IN_A_BLOCK) -> Iterator[Figure]:
     """A durable append next to a bare update of the same bytes, and to others."""
     with ExitStack() as stack:
         url = server.url(server.workspace())
@@ -158,7 +160,7 @@ def writes(server: PostgresServer, folder: Path, *, rounds: int = ROUNDS) -> Ite
         if find_spec("langgraph.store.postgres"):
             operations["LangGraph's PostgresStore: get, then put"] = stack.enter_context(langgraph(server, body))
         in_turns(operations, rounds=10)
-        taken = in_turns(operations, rounds=rounds)
+        taken = in_turns(operations, rounds=rounds, each=each)
     for what, found in taken.items():
         low, middle, high = ratios(found, taken[BARE])
         shown = f"{median(found) * 1e3:.2f} ms, {middle:.2f} ({low:.2f} to {high:.2f}) times the bare UPDATE"
