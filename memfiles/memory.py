@@ -298,8 +298,8 @@ class Memory:
         seen = (self.manager.view(it, self.report[it.uid]) for it in self.workflow.shared_files if it.uid not in live)
         files = [*cards, *(view.card for view in seen)]
         counts = self._entries.opened().counts() if self._entries.are_declared else ()
-        given: dict[str, Any] = {"since": since, "every": every, "level": level, "report": self.report}
-        return oversight.stats(self.workflow, files, counts, problems, **given, sync=self.sync.status())
+        given: Any = {"since": since, "every": every, "level": level, "report": self.report, "sync": self.sync.status()}
+        return oversight.stats(self.workflow, files, counts, problems | self._entries.problems(), **given)
 
     def purge(self, *, dry_run: bool = False, progress: Progress | None = None) -> Purged:
         """Erase now what expired, was deleted or was evicted for as long as ``retention`` of the workflow says.
@@ -316,9 +316,9 @@ class Memory:
         return self.entries.users
 
     def status(self) -> dict[str, Any]:
-        """The manager's status, how far the mirror is behind, and why searches leave the meaning out, if they do."""
-        found = {**self.manager.status(), "mirror": self.sync.status().to_dict()}
-        return found | {"meaning": self._entries.meaning()}
+        """The manager's status, that of the mirror, and of search by meaning; ``problems`` has entries by path too."""
+        found = {**self.manager.status(), "mirror": self.sync.status().to_dict(), "meaning": self._entries.meaning()}
+        return found | {"problems": found["problems"] | self._entries.problems()}
 
     def close(self) -> None:
         """End the sessions, stop watching, push what the mirror lacks if it answers, and checkpoint. Idempotent.

@@ -141,6 +141,14 @@ class LazyEntries:
         found = self.opened().parts.meaning.status()
         return None if found is None else found.to_dict()
 
+    def problems(self) -> dict[str, str]:
+        """By path, what is wrong with entries that cannot be read, as far as open entries were looked at."""
+        if self._entries is None:
+            return {}
+        from memfiles.entries.reader import problems_in  # late, as only who opened them needs it
+
+        return problems_in(self._entries.repository)
+
     def end_runs(self) -> None:
         """Let the ends of all runs that come now take no longer together than that of one."""
         if self._entries is not None and self.may_change:

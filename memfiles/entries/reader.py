@@ -41,6 +41,7 @@ from memfiles.records.entry import DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS, Entry
 from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, id_path
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
 from memfiles.storage.atomic import is_forbidden, is_settled
+from memfiles.storage.record_kinds import Observed
 from memfiles.storage.record_store import Records, RecordStore, RemoteStore
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import sweep, with_files
@@ -350,7 +351,7 @@ class EntryReader:
 
 def row_at(repository: EntryRepository, path: str, among: Records | None = None) -> Row | None:
     """The row of the record at ``path``; without a signature, so that a hand edit is looked at again."""
-    seen = repository.look(path, among)
+    seen = _noted(repository, path, among)
     if seen.record is None or seen.problem is not None:
         return None
     return row_of(seen.record, None if seen.by_hand else seen.signature)
@@ -377,12 +378,34 @@ def entry_at(repository: EntryRepository, path: str, among: Records | None = Non
 def shown_at(repository: EntryRepository, path: str, among: Records | None = None) -> Entry | None:
     """As ``entry_at``, to show among others: None also if this one may not be read at the moment."""
     try:
-        return entry_at(repository, path, among)
+        record = _noted(repository, path, among).record
     except StorageFailed as error:
         if not is_forbidden(error):
             raise
-        _log.warning("an entry is left out, as it may not be read: %s", error)
         return None
+    return record if isinstance(record, Entry) else None
+
+
+def problems_in(repository: EntryRepository) -> dict[str, str]:
+    """By path, what is wrong with entries that were found and still cannot be read, for the operator."""
+    for path in [*repository.unread, *repository.unhandled()]:
+        shown_at(repository, path)
+    broken = {path: seen.problem for path, seen in repository.known().items() if seen.problem}
+    return broken | repository.unread
+
+
+def _noted(repository: EntryRepository, path: str, among: Records | None) -> Observed[EntryRecord]:
+    """As ``look``; that this one record may not be read is noted, and logged the first time, before it is raised."""
+    try:
+        seen = repository.look(path, among)
+    except StorageFailed as error:
+        if is_forbidden(error):
+            if path not in repository.unread:
+                _log.warning("an entry is left out until it may be read: %s", error)
+            repository.unread[path] = str(error)
+        raise
+    repository.unread.pop(path, None)
+    return seen
 
 
 def summary_of(row: Row, *, reads: tuple[int, str | None] = (0, None)) -> EntrySummary:

@@ -162,9 +162,7 @@ class RecordSource(Struct, frozen=True):
         except StorageFailed as error:
             if not is_forbidden(error):
                 raise
-            if path not in self.forbidden:
-                self.forbidden.add(path)
-                _log.warning("searches leave an entry out until it may be read: %s", error)
+            self.forbidden.add(path)
             return None
         self.forbidden.discard(path)
         return row

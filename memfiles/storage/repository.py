@@ -80,6 +80,8 @@ class RecordRepository(Generic[R]):
         self._listener = listener
         self.note_loss: Callable[[Mapping[str, int]], None] | None = None
         """Called before records that lost text are committed here, with their revisions before, by path."""
+        self.unread: dict[str, str] = {}
+        """Why records cannot be read at the moment, by path, as of the last try to show them; each is logged once."""
         self._seen: dict[str, Observed[R] | None] = {}
         self._seen_bytes = 0  # of the undeclared ones
         self._written: dict[str, Signature | None] = {}  # by this process, and too many to be remembered as seen

@@ -14,7 +14,7 @@ from msgspec import Struct, to_builtins
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.file_changes import WARN_SHARE, FileCard, share_of
-from memfiles.records.keys import USERS, check_user, check_whole, scope_folder, user_hash
+from memfiles.records.keys import USERS, check_user, check_whole, entry_place, scope_folder, user_hash
 from memfiles.records.record import check_text
 from memfiles.storage import quarantine
 from memfiles.storage.audit_reader import AuditFilter, AuditReader, AuditTrail
@@ -145,7 +145,7 @@ def stats(
     report: RestoreReport,
     sync: SyncStatus,
 ) -> Stats:
-    """See ``Memory.stats``; ``problems`` says by uid what is wrong with files that cannot be read."""
+    """See ``Memory.stats``; ``problems`` says what is wrong with files, by uid, and entries, by path, not readable."""
     if every not in EVERY:
         raise InvalidArgument(f"every must be one of {', '.join(EVERY)}")
     start = moment_in(since, what="since", now=utc_now()) if since is not None else ""
@@ -165,6 +165,9 @@ def stats(
     declared, lowest = workflow.memory.files, workflow.levels.lowest
     may_see = [file for file in declared if readable is None or (file.level or lowest) in readable]
     unread = [Attention("bad", "file", file.name, problems[file.uid]) for file in may_see if file.uid in problems]
+    if unread_entries := [why for path, why in problems.items() if entry_place(path) is not None]:
+        more = f"; and {len(unread_entries) - 1} more" if len(unread_entries) > 1 else ""
+        unread.append(Attention("bad", "entries", "", f"an entry cannot be read: {unread_entries[0]}{more}"))
     found = sorted([*unread, *_attention(files, report, by_agent, sync, len(kept))], key=lambda it: it.state)
     order = {file.uid: place for place, file in enumerate(declared)}
     files.sort(key=lambda card: order.get(card.uid, 0))

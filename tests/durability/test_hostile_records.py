@@ -444,6 +444,46 @@ def test_an_entry_that_may_not_be_read_just_now_is_left_alone(
     assert "may not read it" in caplog.text
 
 
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_an_entry_that_is_left_out_is_logged_once_and_told(
+    desk: Path, is_changed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often it is asked for; the status and what needs attention name it until it may be read again."""
+    record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
+    path = record.relative_to(desk.parent / ".memory").as_posix()
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        for mode in (0, 0o600, 0):
+            written = record.stat().st_ctime_ns
+            while record.stat().st_ctime_ns == written:
+                record.chmod(mode)
+            if is_changed:
+                os.utime(record)
+            for _ in range(3):
+                session.call("memory_search", {"query": "tea"})
+                session.call("memory_list", {})
+                session.system_prompt(query="tea")
+            told = [*memory.status()["problems"]], [it.about for it in memory.stats(None).attention]
+            assert told == (([path], ["entries"]) if mode == 0 else ([], []))
+
+    assert 2 == sum("it may be read" in message for message in caplog.messages)
+
+
+def test_a_broken_entry_is_told_until_it_is_set_aside(desk: Path) -> None:
+    """Whoever asks what needs attention hears of it also while nobody moves it to quarantine."""
+    record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
+    before = record.read_bytes()
+    with memfiles.open(desk, watch=False) as memory:
+        record.write_bytes(b"{ nonsense")
+        (told,) = memory.stats(None).attention
+        status = memory.status()["problems"]
+        record.write_bytes(before)
+
+        assert ("bad", "entries", True) == (told.state, told.about, record.name in told.text)
+        assert [record.name] == [path.rpartition("/")[2] for path in status]
+        assert ((), {}) == (memory.stats(None).attention, memory.status()["problems"])
+
+
 @pytest.mark.parametrize("folder", ["quarantine", "conflicts"])
 def test_kept_copies_that_may_not_be_listed_are_told_and_stop_removals_alone(desk: Path, folder: str) -> None:
     """They may hold what is to be removed; whoever reads and writes goes on."""
