@@ -40,7 +40,7 @@ from memfiles.records import late_logger as _log
 from memfiles.records.entry import DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS, Entry
 from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, id_path
 from memfiles.records.marks import EntryRecord, Mark, is_tombstone
-from memfiles.storage.atomic import is_forbidden, is_settled
+from memfiles.storage.atomic import is_of_one_file, is_settled
 from memfiles.storage.record_kinds import Observed
 from memfiles.storage.record_store import Records, RecordStore, RemoteStore
 from memfiles.storage.repository import RecordRepository
@@ -376,11 +376,11 @@ def entry_at(repository: EntryRepository, path: str, among: Records | None = Non
 
 
 def shown_at(repository: EntryRepository, path: str, among: Records | None = None) -> Entry | None:
-    """As ``entry_at``, to show among others: None also if this one may not be read at the moment."""
+    """As ``entry_at``, to show among others: None also if this one cannot be read at the moment."""
     try:
         record = _noted(repository, path, among).record
     except StorageFailed as error:
-        if not is_forbidden(error):
+        if not is_of_one_file(error):
             raise
         return None
     return record if isinstance(record, Entry) else None
@@ -395,13 +395,13 @@ def problems_in(repository: EntryRepository) -> dict[str, str]:
 
 
 def _noted(repository: EntryRepository, path: str, among: Records | None) -> Observed[EntryRecord]:
-    """As ``look``; that this one record may not be read is noted, and logged the first time, before it is raised."""
+    """As ``look``; that this one record cannot be read is noted, and logged the first time, before it is raised."""
     try:
         seen = repository.look(path, among)
     except StorageFailed as error:
-        if is_forbidden(error):
+        if is_of_one_file(error):
             if path not in repository.unread:
-                _log.warning("an entry is left out until it may be read: %s", error)
+                _log.warning("an entry is left out until it can be read: %s", error)
             repository.unread[path] = str(error)
         raise
     repository.unread.pop(path, None)

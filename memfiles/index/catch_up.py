@@ -40,7 +40,7 @@ class Trust(Enum):
                             (and only the changed ones are suspect)
     ``LOST``                opened: ``UNVERIFIED``, as it is empty
     ``CURRENT``             a transaction failed, or lines of the log were lost: ``UNVERIFIED``
-    ``UNVERIFIED``          every suspect file was compared with its row: ``CURRENT``, unless one may not be read
+    ``UNVERIFIED``          every suspect file was compared with its row: ``CURRENT``, unless one cannot be read
     any but ``CLOSED``      the database is damaged: ``LOST``; another process replaced it: ``UNVERIFIED``;
                             in a forked child: ``UNOPENED``
     ======================  =============================================================================
@@ -255,8 +255,8 @@ class Maintenance:
         if self._pending.announcements.is_incomplete:
             self._distrust()
             self._pending.announcements.is_incomplete = False
-        elif self._records.forbidden and self.trust is Trust.CURRENT:
-            self._distrust({folder_of(path) for path in self._records.forbidden})
+        elif self._records.unread and self.trust is Trust.CURRENT:
+            self._distrust({folder_of(path) for path in self._records.unread})
 
     def _apply(
         self, connection: sqlite3.Connection, *, also: Iterable[str], is_alone: bool
@@ -295,7 +295,7 @@ class Maintenance:
         look = look or Look(time.time_ns(), self._records.times())
         self._compare(folders, look)
         self._records.take()
-        if not self._records.forbidden:
+        if not self._records.unread:
             if folders is not None or not self._is_noted(look):
                 with self.transaction() as connection:
                     _note_complete(connection, look.times, folders=folders, now_ns=look.at_ns)
@@ -321,8 +321,8 @@ class Maintenance:
             if differing:
                 self._pending.land()
         self.compared.add(folders)
-        if self._records.forbidden:
-            self._distrust({folder_of(path) for path in self._records.forbidden})
+        if self._records.unread:
+            self._distrust({folder_of(path) for path in self._records.unread})
 
 
 def _meta(connection: sqlite3.Connection, key: str) -> Any:

@@ -28,7 +28,7 @@ from memfiles.index.text.languages import made_with
 from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.storage import atomic
-from memfiles.storage.atomic import Descriptor, Signature, is_forbidden
+from memfiles.storage.atomic import Descriptor, Signature, is_of_one_file
 from memfiles.storage.entry_folders import (
     FolderSum,
     Pause,
@@ -109,7 +109,7 @@ class RecordSource(Struct, frozen=True):
     is_kept: ClassVar[bool] = False
     has_erased: ClassVar[bool] = False
     heard: ClassVar[str | None] = None
-    forbidden: set[str] = field(default_factory=set)  # records that exist and may not be read at the moment
+    unread: set[str] = field(default_factory=set)  # records that exist and cannot be read at the moment
 
     def signature(self, path: str) -> Signature | None:
         """The signature that the row of this file must have; None if there cannot be a file."""
@@ -160,11 +160,11 @@ class RecordSource(Struct, frozen=True):
         try:
             row = self.read(path)
         except StorageFailed as error:
-            if not is_forbidden(error):
+            if not is_of_one_file(error):
                 raise
-            self.forbidden.add(path)
+            self.unread.add(path)
             return None
-        self.forbidden.discard(path)
+        self.unread.discard(path)
         return row
 
     def folders(self, connection: sqlite3.Connection) -> list[str]:
@@ -249,7 +249,7 @@ class StoreSource:
         self._point: str | None = None
         self.heard: str | None = None  # up to where the rows have, or will have, what the feed told
         self.has_erased = False  # whether a row of something forgotten was replaced, of which the file may have words
-        self.forbidden: set[str] = set()
+        self.unread: set[str] = set()
 
     def signature(self, path: str) -> Signature | None:
         """See ``RecordSource``."""

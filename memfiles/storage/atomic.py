@@ -392,9 +392,9 @@ def reason(error: OSError) -> str:
     return f"{error.strerror} ({name})" if name else str(error)
 
 
-def is_forbidden(error: StorageFailed) -> bool:
-    """Whether it failed because a file may not be read, which concerns this file alone."""
-    return isinstance(error.__cause__, PermissionError)
+def is_of_one_file(error: StorageFailed) -> bool:
+    """Whether it failed because a file may not be read, or is on a damaged part of a disk: others can be read."""
+    return getattr(error.__cause__, "errno", None) in (errno.EACCES, errno.EPERM, errno.EIO)
 
 
 def real_directory(path: str | os.PathLike[str]) -> Path:

@@ -343,10 +343,10 @@ class Session:
             return visibility.find_file(self.files(), wanted, of_users=of_users)
         except FileNotDeclared as error:
             of_session: dict[str, Any] = {"levels": self._levels, "level": self._level, "user": self._user}
-            if not visibility.is_any_forbidden(self._refs, self.manager, **of_session):
+            if not visibility.is_any_unread(self._refs, self.manager, **of_session):
                 raise
             # perhaps this one; which of them would tell that a hidden file exists
-            raise StorageFailed(f"{error}; or try again later, as a memory file may not be read now") from None
+            raise StorageFailed(f"{error}; or try again later, as a memory file cannot be read now") from None
 
     def _path(self, uid: str) -> str:
         """The path of the session's record of a file."""

@@ -17,7 +17,7 @@ from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied, ReadO
 from memfiles.records import late_logger as _log
 from memfiles.records.file_changes import FileCard
 from memfiles.records.levels import Levels
-from memfiles.storage.atomic import is_forbidden
+from memfiles.storage.atomic import is_of_one_file
 from memfiles.tools.arguments import shortened
 from memfiles.tools.definitions import file_verbs
 from memfiles.workflow.declared import made
@@ -82,11 +82,11 @@ def visible_files(
         try:
             card = _card(manager, uid, user)
         except StorageFailed as error:
-            if not is_forbidden(error):
+            if not is_of_one_file(error):
                 raise
             if which not in manager.left_out:
                 manager.left_out.add(which)
-                _log.warning("a memory file is left out, as it may not be read: %s", error)
+                _log.warning("a memory file is left out, as it cannot be read: %s", error)
             continue
         manager.left_out.discard(which)
         if card is not None and (file := _visible(card, mode, levels=levels or Levels(), level=level)) is not None:
@@ -94,16 +94,16 @@ def visible_files(
     return sorted(seen, key=lambda file: file.card.name)
 
 
-def is_any_forbidden(
+def is_any_unread(
     refs: Iterable[RefLike], manager: MemoryManager, *, levels: Levels, level: str, user: str | UserEpoch | None
 ) -> bool:
-    """Whether a file that a session at ``level`` may see, as it is declared, may not be read now by this process."""
+    """Whether a file that a session at ``level`` may see, as it is declared, cannot be read now by this process."""
     uids = [ref.id for ref in as_refs(refs)]
     for uid in (uid for uid in uids if is_readable(manager.levels.get(uid), levels=levels, level=level)):
         try:
             _card(manager, uid, user)
         except StorageFailed as error:
-            if is_forbidden(error):
+            if is_of_one_file(error):
                 return True
     return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -466,7 +467,37 @@ def test_an_entry_that_is_left_out_is_logged_once_and_told(
             told = [*memory.status()["problems"]], [it.about for it in memory.stats(None).attention]
             assert told == (([path], ["entries"]) if mode == 0 else ([], []))
 
-    assert 2 == sum("it may be read" in message for message in caplog.messages)
+    assert 2 == sum("it can be read" in message for message in caplog.messages)
+
+
+def test_records_on_a_damaged_part_of_the_disk_keep_no_other_one_away(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file and an entry that answer with an I/O error are left out of lists, prompts and searches, and told."""
+    memory, opening = desk.parent / ".memory", os.open
+    entry = next(path for path in memory.rglob("entries/*/*.json") if b"green tea" in path.read_bytes())
+    text = desk.read_text("utf-8").replace("files: [", "files: [{uid: other, name: other, description: x}, ")
+    desk.write_text(text.replace("memory: [", "memory: [{id: other, mode: rw}, "), "utf-8")
+
+    def read(path: Any, *given: Any, **more: Any) -> int:
+        if os.fspath(path).endswith(("notes.json", entry.name)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opening(path, *given, **more)
+
+    with memfiles.open(desk, watch=False) as opened:
+        session = opened.session("support")
+        for damaged in (memory / "notes.json", entry):
+            os.utime(damaged)
+        monkeypatch.setattr(os, "open", read)
+        found, card = session.call("memory_search", {"query": "tea"}), session.system_prompt()
+        answer = session.call("append_memory", {"file": "other", "content": "- on\n"})
+        status, stats = opened.status(), opened.stats(None)
+        monkeypatch.undo()
+
+    assert ["tea/milk"] == [result["key"] for result in (found.data or {})["results"]]
+    assert ("other" in card, "notes" in card, answer.is_error) == (True, False, False)
+    assert ["notes", entry.relative_to(memory).as_posix()] == [*status["problems"]]
+    assert [("file", "notes"), ("entries", "")] == [(it.about, it.name) for it in stats.attention]
 
 
 def test_a_broken_entry_is_told_until_it_is_set_aside(desk: Path) -> None:

@@ -290,7 +290,7 @@ def _scope_in(folder: str, run: str) -> Scope:
 
 
 def _visible(db: EntryDatabase, view: View, key: str) -> Entry | None:
-    """The entry that the view shows under a key, None also if it may not be read at the moment."""
+    """The entry that the view shows under a key, None also if it cannot be read at the moment."""
     found = (shown_at(db.repository, partition.path(key)) for partition in view)
     return next((entry for entry in found if entry is not None and db.is_live(entry)), None)
 
