@@ -222,7 +222,7 @@ class AuditFiles:
         self._inode = -1
         self._name = self._path = ""
 
-    def append(self, month: str, lines: bytes) -> None:
+    def append(self, month: str, lines: bytes, *, is_hurried: bool = False) -> None:
         """See ``AuditPages``."""
         if self._descriptor < 0 or month != self._name or not self._is_current():
             self._descriptor = -1

@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
 from memfiles.records import late_logger as _log
 from memfiles.records import to_json
 from memfiles.records.keys import ID_PATHS, USERS, user_in
@@ -286,10 +286,10 @@ class _Lines:
         with self._lock:
             self._waiting_bytes += len(line)
             is_due = at_once or self._is_closed or self._waiting_bytes >= _WAITING_BYTES_MAX
-            if not is_due and (self._timer is None or not self._timer.is_alive()):  # an interrupt: it never started
-                is_due = not self._start_timer()
         if is_due:
-            self._write()
+            self._write(is_hurried=not self._is_closed)
+        if self._waiting and not self._is_timed():
+            self.flush()
 
     def flush(self) -> None:
         """Write the lines that wait, and end the timer."""
@@ -297,11 +297,12 @@ class _Lines:
             if self._timer is not None:
                 self._written.put(None)
             self._timer = None
-        self._write()
+        self._write(is_hurried=False)
 
-    def _write(self) -> None:
+    def _write(self, *, is_hurried: bool) -> None:
         """Write the lines that wait, in their order; those that cannot be written are lost, which is reported.
 
+        ``is_hurried``: they go on waiting if a server is away, as what they tell of was acknowledged already.
         Threads take turns, each with the lines of all that wait: the second of many has nothing left to write. Whoever
         has the turn never takes the other lock, so a signal handler that holds that may wait for the turn.
         """
@@ -315,19 +316,24 @@ class _Lines:
                     lines.extend(map(deque.popleft, repeat(self._waiting, len(self._waiting))))
                 while lines:
                     name, of_month = next(groupby(lines, key=itemgetter(0)))
-                    del lines[: self._append(name, [line for _, line in of_month])]
-            except BaseException:  # an interrupt: the next flush writes them, at worst again
+                    done = self._append(name, [line for _, line in of_month], is_hurried=is_hurried)
+                    del lines[:done]
+                    if not done:
+                        break
+            finally:  # of an interrupt, or of a server that is away: the next flush writes them, at worst again
                 self._waiting.extendleft(reversed(lines))
-                raise
             if self._is_closed:
                 self._let_go()
 
-    def _append(self, name: str, lines: list[bytes]) -> int:
-        """Write these lines, or report that they are lost; returns how many they are."""
+    def _append(self, name: str, lines: list[bytes], *, is_hurried: bool) -> int:
+        """Write these lines, or report that they are lost; returns how many they are, 0 if they may go on waiting."""
         try:
-            self.pages.append(name, b"".join(lines))
+            self.pages.append(name, b"".join(lines), is_hurried=is_hurried)
             self._failing = False
         except (OSError, MemfilesError) as error:
+            is_away = isinstance(error, StorageFailed) and error.transient and self._home.directory is None
+            if is_hurried and is_away:
+                return 0
             self.report(error)
             self._let_go()
         return len(lines)
@@ -355,6 +361,11 @@ class _Lines:
         util, self._is_noted = sys.modules.get("multiprocessing.util"), True
         if util is not None:
             util.Finalize(self, _flush, args=(weakref.ref(self),), exitpriority=0)
+
+    def _is_timed(self) -> bool:
+        """Whether a thread writes the lines within a second; see ``_start_timer``."""
+        with self._lock:
+            return (self._timer is not None and self._timer.is_alive()) or self._start_timer()  # one may never start
 
     def _start_timer(self) -> bool:
         """Have the lines written in a second; False if no thread can be started, or Python is ending."""

@@ -37,8 +37,11 @@ Durability = Literal["fsync", "os"]
 class AuditPages(Protocol):
     """The lines of an audit by month. Months are named ``2026-11.jsonl``; a line is JSON, with its newline."""
 
-    def append(self, month: str, lines: bytes) -> None:
-        """Add whole lines at the end of a month, at once. ``OSError``, ``MemfilesError``: some may be missing."""
+    def append(self, month: str, lines: bytes, *, is_hurried: bool = False) -> None:
+        """Add whole lines at the end of a month, at once. ``OSError``, ``MemfilesError``: some may be missing.
+
+        ``is_hurried``: a server that is away is given up after a second.
+        """
 
     def let_go(self) -> None:
         """Give up what is open; the next call opens it again. Also in a forked child."""

@@ -531,7 +531,7 @@ class HeldPages:
         self.begun: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.answers: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
-    def append(self, month: str, lines: bytes) -> None:
+    def append(self, month: str, lines: bytes, *, is_hurried: bool = False) -> None:
         """See ``AuditPages``."""
         if self.is_held:
             self.is_held = False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,7 +22,8 @@ from memfiles.errors import (
 from memfiles.files.manager import MemoryManager
 from memfiles.records.redactions import NONCE_BYTES, piece_of
 from memfiles.storage.audit_reader import AuditReader
-from memfiles.storage.events import AuditEvent, AuditLog
+from memfiles.storage.events import AuditEvent, AuditLog, utc_now
+from memfiles.storage.home import home_of
 from memfiles.storage.postgres.store import PostgresStore
 from memfiles.storage.record_store import ChangeSet, Records
 from mirrors.testing.stores import StorePlace, questions
@@ -323,6 +326,24 @@ def test_a_server_that_hangs_is_given_up(
 
     put(store, {"a.json": "2"})
     assert "2" == read(store, "a.json")
+
+
+def test_a_change_does_not_wait_for_its_line_in_the_audit_while_the_server_is_away(own: PostgresServer) -> None:
+    """It was acknowledged already; the line follows once the server is back, and once."""
+    url = own.url(own.workspace())
+    store, log = home_of(url).open(now=utc_now), AuditLog(url)
+    log.record(AuditEvent("save", user="ada"))
+    own.stop()
+    begun = time.monotonic()
+    log.record(AuditEvent("save", user="bob"))
+    took = time.monotonic() - begun
+    own.start()
+    log.close()
+    told = [json.loads(line)["user"] for _, _, line in home_of(url).audit.backwards(lambda _: True) if line]
+    store.close()
+
+    assert took < 3
+    assert ["bob", "ada"] == told
 
 
 def test_decisions_on_several_records_wait_for_each_other(

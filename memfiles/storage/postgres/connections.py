@@ -176,13 +176,19 @@ class Connections:
         self.pool.close()
 
     def ask(
-        self, query: bytes, given: Mapping[str, Any], *, what: str, changes: bool = False
+        self,
+        query: bytes,
+        given: Mapping[str, Any],
+        *,
+        what: str,
+        changes: bool = False,
+        patience: float | None = None,
     ) -> Sequence[tuple[Any, ...]] | None:
         """The rows of a statement, repeated if the connection is lost, then with ``is_again`` as True.
 
         None if a record is not at the version seen, or for a like reason the transaction has to be decided again.
-        ``what`` begins the message of an error. If a statement that ``changes`` something was sent and never answered,
-        it is ``OutcomeUnknown``.
+        ``what`` begins the message of an error. ``patience`` is that of this call, if it differs. If a statement that
+        ``changes`` something was sent and never answered, it is ``OutcomeUnknown``.
         """
         return self._repeated(
             lambda connection, is_again: connection.execute(
@@ -190,6 +196,7 @@ class Connections:
             ).fetchall(),
             what=what,
             changes=changes,
+            patience=patience,
         )
 
     def call(
@@ -202,9 +209,12 @@ class Connections:
             changes=True,
         )
 
-    def _repeated(self, run: Callable[[TimedConnection, bool], T], *, what: str, changes: bool) -> T | None:
+    def _repeated(
+        self, run: Callable[[TimedConnection, bool], T], *, what: str, changes: bool, patience: float | None = None
+    ) -> T | None:
         """See ``ask``; ``run`` is told whether the statement was sent before."""
-        deadline, pause, was_sent = time.monotonic() + self._patience, _BACKOFF_SECONDS[0], False
+        deadline = time.monotonic() + (self._patience if patience is None else patience)
+        pause, was_sent = _BACKOFF_SECONDS[0], False
         begun = time.clock_gettime(_CLOCK)
         while True:
             connection = self._taken(deadline, what, was_sent=was_sent and changes)

@@ -126,9 +126,12 @@ class Rows:
         self._knowing = threading.Lock()
         self.known: dict[str, Signature | None] = {}
 
-    def ask(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
-        """The rows of one of the statements above, for this workspace; ``what`` begins the message of an error."""
-        rows = self._connections.ask(self._statements[statement], {"workspace": self._workspace, **given}, what=what)
+    def ask(
+        self, statement: str, /, *, what: str, patience: float | None = None, **given: Any
+    ) -> Sequence[tuple[Any, ...]]:
+        """The rows of one of the statements above, for this workspace; see ``Connections.ask``."""
+        values = {"workspace": self._workspace, **given}
+        rows = self._connections.ask(self._statements[statement], values, what=what, patience=patience)
         return rows if rows is not None else ()
 
     look = ask

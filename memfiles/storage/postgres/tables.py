@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from memfiles.storage.postgres.connections import Connections
     from memfiles.storage.postgres.home import Workspace
 
+_HURRIED_SECONDS = 1.0
 _AT_ONCE = 1000  # lines of the audit that are read with one question
 _MONTH_SUFFIX = ".jsonl"
 _UNREAD, _UNCHANGED = "the audit cannot be read", "a line of the audit cannot be changed"
@@ -161,10 +162,11 @@ class AuditRows:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
 
-    def append(self, month: str, lines: bytes) -> None:
+    def append(self, month: str, lines: bytes, *, is_hurried: bool = False) -> None:
         """See ``AuditPages``."""
-        given = {"month": month.removesuffix(_MONTH_SUFFIX), "batch": int.from_bytes(os.urandom(8)) >> 2}
-        self._workspace.ask("append", lines=lines.splitlines(), what="the audit cannot be written", **given)
+        given: dict[str, Any] = {"month": month.removesuffix(_MONTH_SUFFIX), "lines": lines.splitlines()}
+        given |= {"batch": int.from_bytes(os.urandom(8)) >> 2, "patience": _HURRIED_SECONDS if is_hurried else None}
+        self._workspace.ask("append", what="the audit cannot be written", **given)
 
     def let_go(self) -> None:
         """See ``AuditPages``: nothing is open here."""
