@@ -22,6 +22,7 @@ from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Progress
 from memfiles.storage.home import MemoryHome, has_record, home_of, real_home
+from memfiles.storage.postgres import SCHEMES
 from memfiles.sync.status import NullSync, conflicts_in, settings_of, status_on_disk
 from memfiles.workflow.fields import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
@@ -62,7 +63,7 @@ def open(
     """
     if summariser is not None and not callable(getattr(summariser, "summarise", None)):
         raise InvalidArgument("summariser must have a method summarise(texts, *, most_bytes) that returns a text")
-    workflow = load(path) if mirror is None else Workflow.load(path)
+    workflow = load(path) if mirror is None else Workflow.load(path, check_url=home_of)
     counted = _counted(open_mirror_of(workflow, given=mirror, notes_refusals=True), progress)
     settings, declared = settings_of(workflow.memory.mirror), workflow.memory.mirror
     home = real_home(workflow.place, cache=workflow.cache)
@@ -109,11 +110,8 @@ def open(
 
 
 def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
-    """The workflow at ``path``, with the mirror's URL checked; changes nothing on disk and opens no connection.
-
-    Raises ``WorkflowError`` for everything that is wrong.
-    """
-    return Workflow.load(path, check_mirror=mirror_at)
+    """The workflow at ``path``, with its URLs checked; ``WorkflowError`` for all that is wrong. Opens no connection."""
+    return Workflow.load(path, check_url=lambda url: home_of(url) if url.startswith(SCHEMES) else mirror_at(url))
 
 
 def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], object] | None = None) -> Memory:

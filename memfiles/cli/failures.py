@@ -78,8 +78,11 @@ def failure_of(error: BaseException) -> Failure:
         case MemfilesError():
             return Failure(error.code, str(error), error.exit_code, transient=error.transient)
         case click.UsageError():
-            hint = f"Try '{error.ctx.command_path} --help'." if error.ctx else None
-            return Failure("usage", error.format_message(), USAGE, hint=hint)
+            command, message = error.ctx.command_path if error.ctx else "", error.format_message()
+            hint = f"Try '{command} --help'." if command else None
+            if (extra := message.partition("unexpected extra argument (")[2][:-1]).endswith((".yaml", ".yml", ".json")):
+                hint = f"If it is the workflow, give it with -w: {command} -w {extra}"
+            return Failure("usage", message, USAGE, hint=hint)
         case click.ClickException():
             return Failure("error", error.format_message(), error.exit_code)
         case click.Abort():

@@ -27,6 +27,7 @@ from memfiles.errors import FileNotDeclared, InvalidArgument, MirrorUnavailable,
 from memfiles.files.restorer import Restorer, seen_in
 from memfiles.records.keys import ENTRIES, USERS, uid_of
 from memfiles.storage.home import MemoryHome, home_of
+from memfiles.storage.postgres import SCHEMES
 from memfiles.workflow import yaml_source
 from memfiles.workflow.workflow import Workflow
 
@@ -147,7 +148,7 @@ def load_workflow() -> Workflow:
         raise NotFound(f"no workflow at {path}; create one with `memfiles init` or name yours with -w PATH")
     with lean_imports():
         yaml_source.import_parser()
-    return Workflow.load(path, check_mirror=_check_mirror)
+    return Workflow.load(path, check_url=lambda url: home_of(url) if url.startswith(SCHEMES) else _check_mirror(url))
 
 
 def _check_mirror(url: str) -> None:
@@ -183,10 +184,8 @@ def _has_journals(home: MemoryHome) -> bool:
     """Whether some process may not have put its changes in place yet."""
     try:
         return home.directory is not None and bool(os.listdir(home.directory / JOURNALS))
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
 
 
 @contextmanager

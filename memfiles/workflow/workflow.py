@@ -243,14 +243,14 @@ class Workflow(Declared, frozen=True, kw_only=True):
     path: Annotated[Path | None, Check(_as_path, schema={})] = None
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, check_mirror: Callable[[str], object] | None = None) -> "Workflow":
+    def load(cls, path: str | os.PathLike[str], *, check_url: Callable[[str], object] = str) -> "Workflow":
         """The workflow in a YAML or JSON file; touches nothing else.
 
-        Raises ``WorkflowError`` with one line per problem, ``file:line:column: path: what``. ``check_mirror`` raises
-        ``InvalidArgument`` for an invalid mirror URL.
+        Raises ``WorkflowError`` with one line per problem, ``file:line:column: path: what``. ``check_url`` raises
+        ``InvalidArgument`` for a URL that no store or mirror can have.
         """
         source = yaml_source.load(path)
-        return _workflow_in(source, path=Path(os.path.abspath(path)), check_mirror=check_mirror)
+        return _workflow_in(source, path=Path(os.path.abspath(path)), check_url=check_url)
 
     @classmethod
     def parse(cls, text: str | bytes, *, source: str = "<workflow>") -> "Workflow":
@@ -321,9 +321,7 @@ def _leveled(item: LeveledT, levels: tuple[str, ...] | None) -> LeveledT:
     return replace(item, level=levels[0]) if levels and item.level is None else item
 
 
-def _workflow_in(
-    source: YamlDocument, *, path: Path | None, check_mirror: Callable[[str], object] | None = None
-) -> Workflow:
+def _workflow_in(source: YamlDocument, *, path: Path | None, check_url: Callable[[str], object] = str) -> Workflow:
     """The workflow in a document of either shape, or one error with every problem."""
     if not isinstance(source.value, dict):
         raise source.error([Problem((), "a workflow is a mapping; declare `memory: {files: [...]}`")])
@@ -333,14 +331,17 @@ def _workflow_in(
     document = {"name": stem, **reading.document, "path": path}
     workflow, breaches = read(Workflow, document, older=older)
     problems = [problem_of(breach) for breach in breaches]
+    where: tuple[str, ...] = ("memory", "store")
     try:
+        if not problems and isinstance(place := workflow.place, str):
+            check_url(place)
         if not problems and (mirror := workflow.memory.mirror) is not None:
-            if check_mirror is not None:
-                check_mirror(mirror.url)
-            if isinstance(place := workflow.place, Path):
+            where = ("memory", "mirror", "url")
+            check_url(mirror.url)
+            if isinstance(place, Path):
                 check_apart(mirror.url, str(place), resolved=os.path.realpath)
     except InvalidArgument as error:
-        problems = [Problem(("memory", "mirror", "url"), str(error))]
+        problems = [Problem(where, str(error))]
     problems += [*_document_problems(document, path=path), *_store_problems(reading.document)]
     if problems or reading.problems:
         raise source.error([*reading.problems, *(reading.as_written(problem) for problem in problems)])

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import memfiles
+from memfiles.errors import WorkflowError
 from tests.cli.command_line import WORKFLOW, run
 from tests.support.workflows import write_workflow
 
@@ -45,6 +47,31 @@ def test_a_workflow_that_is_wrong(project: Path) -> None:
     assert (1, "") == (checked.code, checked.out)
     assert "workflow.yaml:10:" in checked.err
     assert "agents.desk.memory" in checked.err
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("postgresql://host:99999/db", "the store's URL cannot be read"),
+        ("postgresql://host/db?schema=My-Schema", "schema in the store's URL"),
+    ],
+)
+def test_a_store_that_cannot_be_is_told_with_its_place(project: Path, url: str, why: str) -> None:
+    """Check, and whoever opens the memory, names file, line and column of the URL."""
+    path = write_workflow(project, f'name: desk\nmemory:\n  store: "{url}"\n')
+    with pytest.raises(WorkflowError) as error:
+        memfiles.open(path)
+
+    for told in (run("check").err, str(error.value)):
+        assert f"workflow.yaml:3:10: memory.store: {why}" in told
+
+
+def test_a_workflow_that_is_given_as_an_argument() -> None:
+    """The error shows the option that names it; any other argument is answered as ever."""
+    told = run("check", "other.yaml")
+
+    assert (2, True) == (told.code, "give it with -w: memfiles check -w other.yaml" in told.err)
+    assert "Try 'memfiles check --help'." in run("check", "other").err
 
 
 def test_a_workflow_that_is_a_directory(project: Path) -> None:
