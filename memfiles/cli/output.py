@@ -23,7 +23,7 @@ from memfiles.cli import lean_imports
 from memfiles.cli.options import columns, current
 from memfiles.errors import InvalidArgument
 from memfiles.records import late_logger
-from memfiles.records.graphemes import harmless
+from memfiles.records.graphemes import as_word, harmless
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -33,6 +33,7 @@ MIN_WIDTH = 40
 _AFTER_SECONDS = 0.5
 _WAITING_SECONDS = 1.0
 _DIFF_HEAD = 2  # lines
+_NAMES = ("KEY", "USER")  # headers of columns
 _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -108,8 +109,12 @@ def warn(text: str) -> None:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Sequence[str] = ()) -> None:
-    """Print rows under headers, each column as wide as its cells; a terminal cuts the last one to its width."""
-    cells = [[one_line(str(cell)) for cell in row] for row in rows]
+    """Print rows under headers, each column as wide as its cells; a terminal cuts the last one to its width.
+
+    Users and keys are shown as a command takes them.
+    """
+    shown = [as_word if header in _NAMES else one_line for header in headers]
+    cells = [[show(str(cell)) for show, cell in zip(shown, row, strict=True)] for row in rows]
     columns = zip(headers, *cells, strict=True)
     aligned = "  ".join(f"{{:{'>' if column[0] in numeric else '<'}{max(map(len, column))}}}" for column in columns)
     for number, row in enumerate([headers, *cells]):

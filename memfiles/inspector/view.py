@@ -22,7 +22,7 @@ from memfiles.entries.consolidation.plan import Plan
 from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.index.text.tokenizer import spans_of, terms_of
 from memfiles.inspector.desk import Desk
-from memfiles.records.graphemes import estimate_tokens, harmless
+from memfiles.records.graphemes import as_word, estimate_tokens, harmless
 from memfiles.records.record import Actor
 
 PAGE_ROWS = 50
@@ -100,7 +100,7 @@ class PageView:
     def typed(self, wanted: str) -> bool:
         """Whether the operator typed this to confirm, as it is or as it is shown."""
         typed = self.form.get("typed", "")
-        return bool(typed) and typed.strip() in (wanted.strip(), harmless(wanted).strip())
+        return bool(typed) and typed.strip() in (wanted.strip(), harmless(wanted).strip(), as_word(wanted))
 
     def page(self) -> tuple[int, int]:
         """The number of the page that is asked for, from 1, and how many rows come before it."""
@@ -160,6 +160,7 @@ def templates() -> Environment:
         diffed=diffed,
         joined=joined,
         listed=listed,
+        named=as_word,
         percent=percent,
         plain=harmless,
         size=size,

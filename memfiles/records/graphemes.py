@@ -148,3 +148,22 @@ def harmless(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def as_word(name: str) -> str:
+    """A name that nobody takes for another, and that a shell such as bash reads as it is.
+
+    It is in quotes if blanks or quotes at its ends, or backslashes, could be mistaken, and with escapes if characters
+    that nobody sees, blanks of other kinds, or accents apart from their letters could.
+    """
+    if all(map(_is_seen, name)) and unicodedata.is_normalized("NFC", name):
+        is_plain = name == name.strip(" '") and "  " not in name and "\\" not in name and not name.startswith("$'")
+        return name if is_plain and name else "'" + name.replace("'", "'\\''") + "'"
+    is_seen = str.isascii if not unicodedata.is_normalized("NFC", name) else _is_seen
+    shown = (each.replace("\\", "\\\\").replace("'", "\\'") if _is_seen(each) and is_seen(each)
+             else f"\\U{ord(each):08x}" if ord(each) > 0xFFFF else f"\\u{ord(each):04x}" for each in name)  # fmt: skip
+    return "$'" + "".join(shown) + "'"
+
+
+def _is_seen(character: str) -> bool:
+    return character == " " or not (character.isspace() or _UNSEEN.search(character))

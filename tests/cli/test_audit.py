@@ -129,6 +129,18 @@ def test_the_status_is_shown_again_when_it_changes(busy: Path) -> None:
     assert {"mirror": None, "pending": 0} == {name: second["mirror"][name] for name in ("mirror", "pending")}
 
 
+def test_users_and_keys_that_look_alike_are_shown_apart(busy: Path) -> None:
+    """A blank at the end is in quotes, as the shell takes it back."""
+    for user in ("ada", "ada "):
+        run("entries", "save", f"{user}plan", "Pro", "--agent", "desk", "--user", user)
+    run("entries", "save", "plan ", "Pro", "--agent", "desk", "--user", "ada ")
+    users = run("users", "list").out
+    keys = run("entries", "list", "--agent", "desk", "--user", "ada ").out
+
+    assert ("\n'ada '  ", "\nada     ") == tuple(it for it in ("\n'ada '  ", "\nada     ") if it in users)
+    assert "\n'plan '" in keys
+
+
 def test_users_who_were_forgotten_are_proved_by_their_names(busy: Path) -> None:
     """``users tombstones`` says when, by whom and why; ``users list`` has the latest first if asked to."""
     for user in ("ada", "bob"):

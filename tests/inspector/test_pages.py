@@ -523,7 +523,7 @@ def test_users_whose_names_hide_something(visit: Visit) -> None:
         visit.press("Add")
         visit.sees(f"- {user!a}")
     page = visit.go(f"/users/one?{urlencode({'user': 'ada' + chr(0x200B)})}")
-    page.get_by_label("Type ada\\u200b to confirm").fill("ada\\u200b")
+    page.get_by_label("Type $'ada\\u200b' to confirm").fill("$'ada\\u200b'")
     visit.press("Forget this user")
     visit.said("Forgotten for good: 2 records")
     page = visit.go(f"/users/one?{urlencode({'user': ' '})}")

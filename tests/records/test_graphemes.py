@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from memfiles.entries.consolidation.plan import cut
 from memfiles.index.search.search import snippet
 from memfiles.index.text.tokenizer import terms_of
-from memfiles.records.graphemes import LONGEST, first_bytes, last_bytes, may_cut, whole_after, whole_before
+from memfiles.records.graphemes import LONGEST, as_word, first_bytes, last_bytes, may_cut, whole_after, whole_before
 
 WHOLE = (
     *("a", " ", "ä", "鍵", "\r\n", "\n", "e\u0301", "e\u0301\u0323", "👍", "👍🏽", "👩‍👩‍👧‍👦", "🏳️‍🌈", "❤️", "1️⃣"),
@@ -75,3 +77,39 @@ def test_what_has_no_end_is_cut_all_the_same() -> None:
 
     assert 5000 == whole_before(text, 5000)
     assert 5000 == whole_after(text, 5000)
+
+
+NAMES = (
+    *(
+        "ada",
+        "ada ",
+        " ada",
+        "ada\u200b",
+        "ada\\u200b",
+        "'ada'",
+        "$'ada'",
+        "Bob's",
+        "it's  ",
+        "a  b",
+        "a b",
+        "a\u00a0b",
+    ),
+    *("caf\u00e9", "cafe\u0301", "\u5317\u4eac", "\U0001f600", "\U000e0041x", "C:\\notes", "a\\'b\u2003", "-"),
+)
+
+
+def test_names_are_shown_apart_and_as_a_shell_reads_them() -> None:
+    """No two look alike, those that cannot be mistaken are as they are, and one that is quoted can be copied."""
+    shown = {name: as_word(name) for name in NAMES}
+    quoted = {name: word for name, word in shown.items() if word != name}
+    words = " ".join(quoted.values())
+    read = subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {words}"], env={"LC_ALL": "C.UTF-8"}, capture_output=True, check=True
+    ).stdout.decode()
+
+    assert len(NAMES) == len(set(shown.values()))
+    assert ["ada", "Bob's", "a b", "caf\u00e9", "\u5317\u4eac", "\U0001f600", "-"] == [
+        it for it in NAMES if it not in quoted
+    ]
+    assert [*quoted] == read.removesuffix("\n").split("\n")
+    assert ["'ada '", "$'ada\\u200b'", "$'cafe\\u0301'"] == [shown[it] for it in ("ada ", "ada\u200b", "cafe\u0301")]

@@ -23,6 +23,7 @@ from memfiles.records.entry import (
     MAX_RESULTS,
     RECALL_BYTES,
 )
+from memfiles.records.graphemes import as_word
 
 if TYPE_CHECKING:
     from memfiles.entries.log import EntryChange
@@ -197,7 +198,9 @@ def log_command(key: str, max_count: int | None, who: As) -> None:
         if keys:
             output.note(output.one_line(f"{what}: {', '.join(keys.values())}"))
     if log.found.key != key or log.state != "live":
-        output.note(output.one_line(f"now: {log.found.key} at level {log.found.level}, {log.state}; id {log.found.id}"))
+        output.note(
+            output.one_line(f"now: {as_word(log.found.key)} at level {log.found.level}, {log.state}; id {log.found.id}")
+        )
 
 
 def _grown(change: EntryChange) -> str:
@@ -206,7 +209,7 @@ def _grown(change: EntryChange) -> str:
 
 def _about(change: EntryChange) -> str:
     """What a change was about besides the content."""
-    renamed = f"{change.from_key} -> {change.key}" if change.from_key else None
+    renamed = f"{as_word(change.from_key)} -> {as_word(change.key)}" if change.from_key else None
     moved = f"{change.from_scope} -> {change.scope}" if change.from_scope else None
     undone = f"revision {change.undone_revision}" if change.undone_revision else None
     return ", ".join(part for part in (renamed, moved, undone, change.cause) if part)
@@ -321,7 +324,7 @@ def explain_command(key: str, who: As) -> None:
     if output.as_json(explanation.to_dict()):
         return
     for each in (explanation, *explanation.others):
-        output.line(output.one_line(f"{each.key} ({each.level}): {each.sentence}"))
+        output.line(output.one_line(f"{as_word(each.key)} ({each.level}): {each.sentence}"))
 
 
 def unseen(key: str) -> EntryNotFound:
