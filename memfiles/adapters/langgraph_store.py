@@ -6,6 +6,7 @@ same commit, as for any save. A put that cannot be stored raises, and nothing of
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -137,9 +138,9 @@ def _fields(item: Item) -> dict[str, Any]:
 
 
 def _page(found: Iterable[T], op: base.SearchOp | base.ListNamespacesOp) -> list[T]:
-    if op.offset < 0 or op.limit < 0:
-        raise InvalidArgument("limit and offset must be 0 or greater")
-    return list(islice(found, op.offset, op.offset + op.limit))
+    if not all(isinstance(number, int) and number >= 0 for number in (op.offset, op.limit)):
+        raise InvalidArgument("limit and offset must be whole numbers, 0 or greater")
+    return list(islice(found, min(op.offset, sys.maxsize), min(op.offset + op.limit, sys.maxsize)))
 
 
 def _matches(namespace: Namespace, conditions: Iterable[base.MatchCondition]) -> bool:

@@ -7,6 +7,7 @@ entry. A refusal of the memory is a ``ToolFailed``, which the harness passes to 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -95,8 +96,9 @@ class SessionStore:
     async def list_paths(self, prefix: str = "", *, limit: int) -> list[str]:
         """The first ``limit`` paths that begin with ``prefix``, sorted."""
         _check(prefix.removesuffix("/") or "all", limit)
+        most = min(limit, sys.maxsize)
         return await _call(
-            lambda: list(islice((path for path, _ in self._notebook().texts(prefix) if _is_path(path)), limit))
+            lambda: list(islice((path for path, _ in self._notebook().texts(prefix) if _is_path(path)), most))
         )
 
     async def search(

@@ -151,6 +151,8 @@ def test_what_a_batch_reads_is_from_before_it(store: MemfilesStore) -> None:
         (base.PutOp(("a",), "k", {"x": 1}, ttl=1e9), InvalidArgument),
         (base.PutOp(("a",), "k", {"x": 1}, ttl="5"), InvalidArgument),  # type: ignore[arg-type]
         (base.SearchOp(("a",), limit=-1), InvalidArgument),
+        (base.SearchOp(("a",), offset=1.5), InvalidArgument),  # type: ignore[arg-type]
+        (base.ListNamespacesOp(limit="3"), InvalidArgument),  # type: ignore[arg-type]
         (base.ListNamespacesOp((base.MatchCondition("middle", ("a",)),)), InvalidArgument),  # type: ignore[arg-type]
         ("put", InvalidArgument),
     ],
@@ -367,6 +369,20 @@ def test_other_entries_are_no_items(store: MemfilesStore, session: Session) -> N
 
     assert [(("users",), "bob", {"content": "Bob is on Free."})] == [shown(item) for item in store.search(())]
     assert [("users",)] == store.list_namespaces()
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**70])
+def test_a_limit_may_be_any_number(store: MemfilesStore, number: int) -> None:
+    """As in LangGraph's own store, also one beyond what fits in 64 bits."""
+    theirs = InMemoryStore()
+    for each in (theirs, store):
+        each.put(("a",), "1", {"n": 1})
+    found = [
+        (len(each.search((), limit=number)), each.list_namespaces(limit=number), each.search((), offset=number))
+        for each in (theirs, store)
+    ]
+
+    assert [(1, [("a",)], [])] * 2 == found
 
 
 def test_the_budget_of_the_agent_holds(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
@@ -234,7 +235,7 @@ def scan(texts: Iterable[tuple[str, str]], query: str, *, prefix: str, limits: S
     words = query.lower().split()
     if not words or min(limits.matches, limits.texts, limits.shown, limits.read) <= 0:
         return ScanResult([], 0, truncated=False)
-    candidates = list(islice(texts, limits.texts + 1))
+    candidates = list(islice(texts, min(limits.texts + 1, sys.maxsize)))
     is_cut = len(candidates) > limits.texts or any(len(text) > limits.read for _, text in candidates)
     scored = []
     for key, text in candidates[: limits.texts]:
