@@ -143,11 +143,9 @@ class LazyEntries:
 
     def problems(self) -> dict[str, str]:
         """By path, what is wrong with entries that cannot be read, as far as open entries were looked at."""
-        if self._entries is None:
-            return {}
-        from memfiles.entries.reader import problems_in  # late, as only who opened them needs it
+        from memfiles.entries.reader import problems_in  # late: few ask
 
-        return problems_in(self._entries.repository)
+        return problems_in(self._entries.repository) if self._entries is not None else {}
 
     def end_runs(self) -> None:
         """Let the ends of all runs that come now take no longer together than that of one."""

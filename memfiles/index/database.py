@@ -22,7 +22,7 @@ from memfiles.storage.derived_database import DAMAGED, DatabaseLost, DerivedData
 
 T = TypeVar("T")
 PATH = ".state/index.sqlite"
-FORMAT = 17  # changes with the tables, and with what they hold
+FORMAT = 18  # changes with the tables, and with what they hold
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE folder (name TEXT PRIMARY KEY, mtime_ns INT) WITHOUT ROWID",

@@ -272,7 +272,7 @@ def snippet(content: str, terms: Sequence[Term]) -> str:
 
 def _snippet_start(content: str, stems: Collection[str], room: int) -> int:
     """The start that shows the most different stems, a little before the first of them."""
-    found = [(at, word) for at, word in spans_of(content) if word in stems]
+    found = sorted((at, word) for at, word in spans_of(content) if word in stems)
     best, most, first = 0, 0, 0
     shown: list[str] = []
     for position, word in found:

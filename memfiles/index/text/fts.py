@@ -127,7 +127,8 @@ class PartTexts:
 
         At most ``limit`` rows are read; so many that ``limit`` is reached are returned unchecked.
         """
-        words = tokenizer.stems_of(tokenizer.indexed(tag))
+        written, spelled = tokenizer.as_written(tag), tokenizer.indexed(tag)  # what is spelled out stands at the end
+        words = tokenizer.stems_of(written) or tokenizer.stems_of(spelled)
         if not words:
             return []
         statement = f"SELECT rowid FROM {self._words} WHERE {self._words} MATCH ? {_BUT if but else ''} LIMIT ?"

@@ -6,7 +6,8 @@ are folded, cut and stemmed here. Only letters and digits of a question reach FT
 Scripts without spaces are cut into characters and pairs of characters, and a question about them into pairs, so that
 one or two characters are found anywhere. Of names made of parts (``node.js``, ``snake_case``, ``src/app/main.py``) the
 parts are words and the whole is a phrase. FTS5 would not split ``camelCase`` and would confuse ``C++`` with ``c`` and
-``20%`` with ``20``: the indexed text contains these a second time, spelled out.
+``20%`` with ``20``: the indexed text contains these a second time, spelled out. So it does emoji and signs such as an
+arrow, of which FTS5 knows no more than its Unicode tables of 2012: a flag is one word, and the colour of a skin none.
 
 FTS5 gets stems, not words, and is asked for stems: a word on which the index and the scores disagreed would be found
 but not counted.
@@ -54,6 +55,11 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _CAMEL = re.compile(r"(?<![A-Za-z])[A-Za-z]*[a-z][A-Z]\w*")  # begun once a word, so that a long one takes no longer
 _SIGNED = re.compile(r"\b([a-z]\w?)(\+\+|#)|\b(\d+(?:[.,]\d+)?)\s?%", re.IGNORECASE)
 _HUMPED = re.compile("[a-z][A-Z]")
+# Flags, and signs with a meaning of their own: currencies, arrows, mathematics, pictures, but no bullets or frames.
+_SIGN = re.compile(
+    "[\U0001f1e6-\U0001f1ff]{2}|[\u00a2-\u00a7\u00a9\u00ac\u00ae\u00b0\u00b1\u00b6\u00d7\u00f7\u2020\u2021\u2030\u20a0-\u20cf"
+    "\u2190-\u245f\u2605-\u2bff\U0001f000-\U0001f0ff\U0001f200-\U0001f3fa\U0001f400-\U0001faff]"
+)
 _SPACES = {code: " " for code in range(128) if not chr(code).isalnum()}  # for ASCII, translating is faster than _WORD
 
 # These words are in nearly every question and in nearly every text.
@@ -205,14 +211,19 @@ def fold(text: str) -> str:
 
 def indexed(text: str) -> str:
     """The text as it is given to FTS5."""
+    return f"{as_written(text)} {_spelled_out(text)}" if _may_be_special(text) else as_written(text)
+
+
+def as_written(text: str) -> str:
+    """The text folded, with its scripts without spaces cut, and nothing spelled out."""
     folded = fold(text)
-    if not folded.isascii():
-        folded = _UNSPACED_RUN.sub(_cut, folded)
-    return f"{folded} {_spelled_out(text)}" if _may_be_special(text) else folded
+    return folded if folded.isascii() else _UNSPACED_RUN.sub(_cut, folded)
 
 
 def _may_be_special(text: str) -> bool:
-    """Whether a name in the text may be in camel case or end in a sign; False if none is."""
+    """Whether a name in the text may be in camel case or end in a sign, or there is an emoji; False if none is."""
+    if not text.isascii() and _SIGN.search(text):
+        return True
     return "%" in text or "+" in text or "#" in text or not (text.islower() or _HUMPED.search(text) is None)
 
 
@@ -224,9 +235,15 @@ def _cut(run: re.Match[str]) -> str:
 
 
 def _spelled_out(text: str) -> str:
-    """The parts of names in camel case, and names that end in signs, as words."""
+    """The parts of names in camel case, names that end in signs, and emoji and other signs, as words."""
     humps = (fold(part) for name in _CAMEL.findall(text) for part in _HUMP.split(name))
-    return " ".join([*humps, *(_spelled(found) for found in _SIGNED.finditer(text))])
+    signs = () if text.isascii() else map(_word_of_sign, _SIGN.findall(text))
+    return " ".join([*humps, *(_spelled(found) for found in _SIGNED.finditer(text)), *signs])
+
+
+def _word_of_sign(sign: str) -> str:
+    """A word that ends in a digit, so that no stemmer shortens it."""
+    return "sign" + "x".join(str(ord(each)) for each in sign)
 
 
 def _spelled(found: re.Match[str]) -> str:
@@ -246,13 +263,15 @@ def words_of(folded: str) -> list[str]:
 
 
 def spans_of(text: str) -> Iterator[tuple[int, str]]:
-    """Position and stem of each word of a text."""
+    """Position and stem of each word of a text, and then of each sign."""
     for found in _WORD.finditer(text):
         word = fold(found[0])
         yield found.start(), stem(word)
         for run in () if word.isascii() else _UNSPACED_RUN.finditer(found[0]):
             begin = found.start() + run.start()
             yield from ((begin + at, fold(run[0][at : at + 2])) for at in range(len(run[0]) - 1))
+    for found in () if text.isascii() else _SIGN.finditer(text):
+        yield found.start(), _word_of_sign(found[0])
 
 
 def stems_of(folded: str) -> list[str]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from memfiles.index.queries import Filters, is_all_visible
 from memfiles.index.search import scope
+from memfiles.index.search.search import snippet
 from memfiles.index.text import fts as texts
 from tests.index.entry_rows import Row, Rows
 
@@ -34,6 +35,15 @@ DESK = [
     Row("korean", "사용자는 서울에 산다"),
     Row("systems", "Our infrastructure moved to Frankfurt."),
     Row("trip", "She went hiking and bought new boots."),
+    Row("party", "The launch went well\U0001f389\U0001f389"),
+    Row("robot", "\U0001f916 answers at night."),
+    Row("thumb", "Approved \U0001f44d\U0001f3fd by Ada."),
+    Row("family", "A photo of \U0001f469\u200d\U0001f469\u200d\U0001f467."),
+    Row("flag", "Moved to \U0001f1e9\U0001f1ea last year."),
+    Row("heart", "I \u2764\ufe0f mountains."),
+    Row("arrow", "From draft \u2192 review."),
+    Row("price", "A seat is \u20ac5 a month."),
+    Row("limit", "The load must be \u2264 80."),
 ]
 
 
@@ -80,6 +90,17 @@ def desk() -> Rows:
         ("retry_cou", "snake"),
         ("did she go hiking", "trip"),
         ("buying boots", "trip"),
+        ("\U0001f389", "party"),
+        ("\U0001f916", "robot"),
+        ("\U0001f44d", "thumb"),
+        ("\U0001f44d\U0001f3ff", "thumb"),
+        ("\U0001f467", "family"),
+        ("\U0001f1e9\U0001f1ea", "flag"),
+        ("\u2764", "heart"),
+        ("\u2192", "arrow"),
+        ("\u20ac", "price"),
+        ("\u20ac5", "price"),
+        ("\u2264", "limit"),
         (
             "I was wondering whether you could perhaps tell me, if that is at all possible and you still have it "
             "somewhere in your notes from one of our many earlier conversations, which director it was that we met "
@@ -92,6 +113,15 @@ def test_what_a_person_expects_is_found_first(desk: Rows, query: str, key: str) 
     """Names with signs, paths, accents, scripts without spaces, parts of words and long questions find their entry."""
 
     assert key == desk.keys(query)[0]
+
+
+def test_the_snippet_of_a_long_text_shows_the_emoji_that_was_asked_for() -> None:
+    """Wherever it stands in the text."""
+    rows = Rows()
+    rows.save(Row("long", "word " * 400 + "\U0001f389 " + "word " * 400))
+
+    (hit,) = rows.search("\U0001f389")
+    assert "\U0001f389" in snippet(hit.content, hit.terms)
 
 
 def test_a_question_of_stop_words_only_is_still_asked(desk: Rows) -> None:

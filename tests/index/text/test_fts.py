@@ -138,6 +138,15 @@ def test_a_tag_is_matched_whole() -> None:
     assert [rows.id("b")] == texts.opened(rows.connection, [1])[0].tagged("tea", limit=5)
 
 
+@pytest.mark.parametrize("tag", ["C++", "camelCase", "\U0001f389", "fun\U0001f389"])
+def test_a_tag_that_is_spelled_out_is_found_among_others(tag: str) -> None:
+    """Also if it is not the last one of the entry."""
+    rows = Rows()
+    rows.save(Row("a", "x", tags=(tag, "other")), Row("b", "y", tags=("other",)))
+
+    assert [rows.id("a")] == texts.opened(rows.connection, [1])[0].tagged(tag, limit=5)
+
+
 def test_a_scrub_leaves_no_byte_of_removed_text(tmp_path: Path) -> None:
     """Once the file is written anew, neither words, nor parts of words, nor contents stay in it or beside it."""
     path = tmp_path / "index.db"
