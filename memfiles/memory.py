@@ -21,6 +21,7 @@ from memfiles.records.keys import FILES
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Progress
+from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.home import MemoryHome, has_record, home_of, real_home
 from memfiles.storage.postgres import SCHEMES
 from memfiles.sync.status import NullSync, conflicts_in, settings_of, status_on_disk
@@ -199,6 +200,7 @@ class Memory:
         self._sessions: WeakSet[Session] = WeakSet()
         self._runs: WeakValueDictionary[tuple[str, str | None, str | None], OpenRun] = WeakValueDictionary()
         self._closing, self._closed = threading.Lock(), False
+        renew_in_child(self, lambda it: vars(it).update(_closing=threading.Lock()))  # another thread may have it now
 
     def session(
         self,

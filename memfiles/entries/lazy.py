@@ -23,6 +23,7 @@ from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.entry_folders import Pause
 from memfiles.storage.events import AuditLog, Subscribers, utc_now
+from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.home import MemoryHome, home_of
 from memfiles.storage.record_store import RecordStore, RemoteStore
 from memfiles.storage.store import sweep, with_files
@@ -105,6 +106,7 @@ class LazyEntries:
         self._on_open: list[Callable[[Entries], object]] = []
         self._entries: Entries | None = None
         self._opening = threading.Lock()
+        renew_in_child(self, lambda it: vars(it).update(_opening=threading.Lock()))  # another thread may open them now
 
     def when_opened(self, callback: Callable[[Entries], object]) -> None:
         """Call ``callback`` once, with the entries, before anybody else has them; never if they are open already."""
@@ -136,9 +138,7 @@ class LazyEntries:
 
     def meaning(self) -> dict[str, str | None] | None:
         """The status of search by meaning; None if nobody wants it, or the index cannot be read at once."""
-        if not self._by_meaning:
-            return None
-        found = self.opened().parts.meaning.status()
+        found = self.opened().parts.meaning.status() if self._by_meaning else None
         return None if found is None else found.to_dict()
 
     def problems(self) -> dict[str, str]:

@@ -17,7 +17,6 @@ import hmac
 import os
 import re
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any
 
 from memfiles.errors import CopyRefused, MirrorRefused
@@ -46,6 +45,7 @@ class MirrorKey:
         """``text`` as ``MirrorKeys.parse`` accepts it."""
         self._master = hmac.digest(FORMAT, text.encode(), hashlib.sha256)  # HKDF-Extract, the format as its salt
         self.id = self.derive("id").hex()[:16]
+        self._mac_key = self.derive("mac")
 
     def derive(self, purpose: str, about: str = "") -> bytes:
         """The key of 32 bytes for one purpose and, if given, one thing that it is about (HKDF-Expand)."""
@@ -62,10 +62,6 @@ class MirrorKey:
     def cipher(self, object_key: str) -> Any:
         """AES-256-GCM for the bodies at ``object_key``."""
         return _aes_gcm()(self.derive("encryption", object_key))
-
-    @cached_property
-    def _mac_key(self) -> bytes:
-        return self.derive("mac")
 
 
 class MirrorKeys:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from contextlib import suppress
@@ -17,6 +18,7 @@ from memfiles.storage.events import RecordChanged
 from memfiles.storage.store import Durability
 from tests.support.records import declared, files_of, held, records_in, wait_until
 from tests.support.stores import place_of, put_by_hand
+from tests.support.workflows import opened
 
 
 @pytest.mark.directory("it holds the lock of a file")
@@ -65,6 +67,39 @@ def test_a_child_can_read_although_a_thread_was_remembering(tmp_path: Path) -> N
             _, status = os.waitpid(child, 0)
 
         assert (0, "parent\nchild\n") == (status, manager.read("notes"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_can_use_entries_that_a_thread_was_opening(tmp_path: Path) -> None:
+    """And can make and close sessions, whatever a thread of the parent did at the fork."""
+    parent, begun, may_end = os.getpid(), threading.Event(), threading.Event()
+
+    def wait_in_parent(_: object) -> None:
+        if os.getpid() == parent:
+            begun.set()
+            assert may_end.wait(60)
+
+    workflow = "memory: {entries: {}}\nagents: {desk: {}}\n"
+    opened(tmp_path, workflow).close()  # which sweeps, so that the next one does not open the entries
+    with opened(tmp_path, workflow) as memory:
+        memory._entries.when_opened(wait_in_parent)
+        first = threading.Thread(target=lambda: memory.entries)
+        first.start()
+        assert begun.wait(60)
+        with memory._closing:
+            child = os.fork()
+            if not child:
+                signal.alarm(30)  # ends a child that hangs
+                session = memory.session("desk")
+                saved = session.call("memory_save", {"key": "k", "content": "from the child"})
+                memory.close()
+                os._exit(int(saved.is_error))
+        _, status = os.waitpid(child, 0)
+        may_end.set()
+        first.join()
+        found = memory.entries.get(memory.session("desk"), "k")
+
+    assert (0, "from the child") == (status, found.content if found else None)
 
 
 @pytest.mark.directory("there is no such file elsewhere")

@@ -7,8 +7,10 @@ import hmac
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
+import threading
 from itertools import count
 
 import pytest
@@ -197,6 +199,7 @@ def test_signing_loads_no_library() -> None:
     """Only what is encrypted needs one; where it is missing, an error names the extra."""
     program = """
 import sys
+import threading
 from itertools import count
 sys.modules["cryptography"] = None  # as if it were not installed
 from mirrors import MemoryMirror, MirrorKeys, SealedMirror
@@ -223,3 +226,28 @@ for encrypt in (True, False):
         "b'1'",
         *["MirrorRefused an encrypted mirror needs an extra: pip install 'memfiles[encryption]'"] * 2,
     ] == done.stdout.splitlines()
+
+
+def test_a_child_of_a_fork_can_sign_while_a_thread_derives_a_key() -> None:
+    """On Python 3.11 the lock of a ``functools.cached_property`` belongs to all keys, and stays locked in the child."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    class SlowKey(MirrorKey):
+        def derive(self, purpose: str, about: str = "") -> bytes:
+            if purpose == "mac":
+                begun.set()
+                assert may_end.wait(60)
+            return super().derive(purpose, about)
+
+    thread = threading.Thread(target=lambda: SlowKey(OLD).mac("a.json", nonce=b"", body=b""))
+    thread.start()
+    assert begun.wait(60)
+    child = os.fork()
+    if not child:
+        signal.alarm(30)  # ends a child that hangs
+        os._exit(0 if MirrorKey(NEW).mac("a.json", nonce=b"", body=b"") else 1)
+    _, status = os.waitpid(child, 0)
+    may_end.set()
+    thread.join()
+
+    assert 0 == status
