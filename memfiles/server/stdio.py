@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -42,6 +43,10 @@ _NOT_JSON = f"not JSON in UTF-8, or more than {MESSAGE_MAX} bytes on one line"
 _NOT_A_MESSAGE = (
     "not a JSON-RPC message: it needs jsonrpc, method, an id that is text or a whole number, and params as an object"
 )
+_ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\\0-\x1f]{0,200}")\s*'
+_ID_FIRST = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"\s*,\s*){0,2}' + _ID + rb"[,}]")
+_ID_LAST = re.compile(_ID + rb"\}\s*\Z")
+_END = 512  # bytes of a line that may hold the id
 _Responses = MemoryObjectSendStream[SessionMessage]
 
 
@@ -167,6 +172,8 @@ def parse_message(line: bytes) -> types.JSONRPCMessage | MalformedLine:
         found = None
         with suppress(ValueError, RecursionError):  # its only fault may be half a surrogate pair or a NaN
             found = json.loads(line)
+        if found is None and (id := _ID_FIRST.match(line) or _ID_LAST.search(line, max(0, len(line) - _END))):
+            found = {"id": json.loads(id[1].decode("utf-8", "replace"))}
         return MalformedLine(types.PARSE_ERROR, _NOT_JSON, sent=found)
     try:
         message = types.jsonrpc_message_adapter.validate_python(sent, by_name=False)
@@ -212,16 +219,22 @@ class LineReader:
     _rest: bytes = b""
 
     def next(self) -> bytes | None:
-        """Read the next line without its end, None at the end; a line is cut to its first ``MESSAGE_MAX`` bytes."""
-        line = bytearray()
+        """Read the next line without its end, None at the end.
+
+        Of a line of more than ``MESSAGE_MAX`` bytes come that many, then a null byte, so that it is not JSON, and its
+        last few bytes.
+        """
+        line, end = bytearray(), b""
         while True:
             chunk, newline, self._rest = self._rest.partition(b"\n")
-            line += chunk[: MESSAGE_MAX - len(line)]
-            if newline:
-                return bytes(line)
-            self._rest = self._read()
-            if not self._rest:
-                return bytes(line) or None
+            room = MESSAGE_MAX - len(line)
+            line += chunk[:room]
+            end = (end + chunk[room:])[-_END:]
+            if not newline:
+                self._rest = self._read()
+            if newline or not self._rest:
+                whole = bytes(line) + (b"\0" + end if end else b"")
+                return whole if newline else whole or None
 
     def _read(self) -> bytes:
         while self.waker.wait_for(self.descriptor, select.POLLIN):

@@ -55,14 +55,14 @@ def test_lines_of_a_file(waker: Waker, tmp_path: Path) -> None:
         assert [b"a", b"b"] == every(LineReader(opened.fileno(), waker))
 
 
-def test_of_a_line_that_is_too_long_the_beginning_comes(
+def test_of_a_line_that_is_too_long_the_ends_come(
     waker: Waker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No more than the bound is held in memory, and the next line is whole."""
+    """Little more than the bound is held in memory, the two are never taken for one text, and the next line is whole."""
     monkeypatch.setattr(stdio, "MESSAGE_MAX", 1000)
-    (tmp_path / "lines").write_bytes(b"x" * 1_000_000 + b"\nnext\n")
+    (tmp_path / "lines").write_bytes(b"x" * 1_000_000 + b"y" * 512 + b"\nnext\n")
     with (tmp_path / "lines").open("rb") as opened:
-        assert [b"x" * 1000, b"next"] == every(LineReader(opened.fileno(), waker))
+        assert [b"x" * 1000 + b"\0" + b"y" * 512, b"next"] == every(LineReader(opened.fileno(), waker))
 
 
 def test_who_waits_for_a_line_can_be_woken(waker: Waker, pipe: tuple[int, int]) -> None:

@@ -26,6 +26,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
+from memfiles.server.server import MESSAGE_MAX
 from memfiles.server.stdio import MalformedLine, UnansweredRequests, parse_message
 from tests.server.mcp_clients import (
     ERAS,
@@ -172,6 +173,16 @@ def test_a_malformed_request_is_answered_and_the_server_lives_on(talk: Talk, lin
     assert (code, {}) == (talk.ask(line)["error"]["code"], talk.ask(PING)["result"])
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_line_that_is_too_long_is_answered_under_its_id(talk: Talk, is_first: bool) -> None:
+    """Wherever a client writes the id, first or last; what comes next is served."""
+    call = {"method": "ping", "params": {"a": "x" * MESSAGE_MAX}}
+    line = {"jsonrpc": "2.0", "id": 2, **call} if is_first else {**call, "jsonrpc": "2.0", "id": 2}
+    refused = talk.ask(json.dumps(line))
+
+    assert (-32700, 2, {}) == (refused["error"]["code"], refused["id"], talk.ask(PING)["result"])
+
+
 def test_a_large_call_is_judged_by_the_tool(talk: Talk) -> None:
     """A megabyte on one line is read, and is too much for the file."""
     sent = {"name": "append_memory", "arguments": {"file": "notes", "content": "x" * 2**20}}
@@ -302,11 +313,14 @@ def test_a_request_with_an_id_that_is_none_is_answered(name: str) -> None:
     ("line", "code", "name"),
     [
         (b"this is no JSON", PARSE_ERROR, None),
-        (b'{"jsonrpc":"2.0","id":2,"method":', PARSE_ERROR, None),
-        (b'{"jsonrpc":"2.0","id":2,"method":"x","params":{"a":"\xff"}}', PARSE_ERROR, None),
+        (b'{"jsonrpc":"2.0","id":2,"method":', PARSE_ERROR, 2),
+        (b'{"jsonrpc":"2.0","id":2,"method":"x","params":{"a":"\xff"}}', PARSE_ERROR, 2),
         (b'{"jsonrpc":"2.0","id":2,"method":"x","params":{"a":"\\ud800"}}', PARSE_ERROR, 2),
         (b'{"jsonrpc":"2.0","id":2,"method":"x","params":{"a":NaN}}', PARSE_ERROR, 2),
-        (b'{"jsonrpc":"2.0","id":2,"method":"x","params":' + b'{"a":' * 50_000, PARSE_ERROR, None),
+        (b'{"jsonrpc":"2.0","id":2,"method":"x","params":' + b'{"a":' * 50_000, PARSE_ERROR, 2),
+        (b'{"method":"x","params":' + b'{"id":' * 50_000 + b"1" + b"}" * 50_000 + b',"id":"b"}', PARSE_ERROR, "b"),
+        (b'{"method":"x","params":' + b'{"id":' * 50_000 + b"1" + b"}" * 50_001, PARSE_ERROR, None),
+        (b'{"jsonrpc":"2.0","params":{"id":3},"id":2', PARSE_ERROR, None),
         (PING_WITH_ID.encode() % (b"9" * 5000), PARSE_ERROR, None),
         (b'[{"jsonrpc":"2.0","id":2,"method":"ping"}]', INVALID_REQUEST, None),
         (b"[]", INVALID_REQUEST, None),
