@@ -58,7 +58,7 @@ def test_lines_of_a_file(waker: Waker, tmp_path: Path) -> None:
 def test_of_a_line_that_is_too_long_the_ends_come(
     waker: Waker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Little more than the bound is held in memory, the two are never taken for one text, and the next line is whole."""
+    """Little more than the bound is held in memory, the two are no text together, and the next line is whole."""
     monkeypatch.setattr(stdio, "MESSAGE_MAX", 1000)
     (tmp_path / "lines").write_bytes(b"x" * 1_000_000 + b"y" * 512 + b"\nnext\n")
     with (tmp_path / "lines").open("rb") as opened:
