@@ -100,7 +100,7 @@ def migrate_command(target: str) -> None:
     Every record is taken with its history, ids and tombstones, and compared byte for byte once it is there. So are
     quarantined copies, conflicts and the audit. It may be repeated: what was changed, renamed or forgotten there since
     is left alone, with all else about its entry; the exit code is 4 then. What was forgotten here is forgotten there.
-    The search index and the notes on a mirror are not taken, as they are made anew. The workflow is not changed:
+    The search index and the notes on a mirror are not taken, as they are built again. The workflow is not changed:
     declare `store:` or `directory:` in it afterwards.
     """
     if not target.strip():  # an unset variable would mean the folder that one is in
