@@ -266,6 +266,20 @@ def test_a_memory_that_is_dropped_without_a_close_leaves_nothing_running(tmp_pat
     assert [f"- line {number}" for number in range(5)] == lines
 
 
+def test_the_manager_of_a_memory_that_nobody_has_any_more_works_on(tmp_path: Path) -> None:
+    """Nothing is watched for it: its next read notices what a person changed, as with ``watch=False``."""
+    with pytest.warns(ResourceWarning, match="never closed"):
+        manager = opened(tmp_path, ENTRIES, watch=True).manager
+        gc.collect()
+    wait_until(lambda: "memfiles-watch" not in _ours()[0], what="the end of the watchers")
+    record = tmp_path / ".memory" / "notes.json"
+    record.write_bytes(record.read_bytes().replace(b'"content":""', b'"content":"by hand\\n"'))
+    manager.append("notes", "by a program\n")
+
+    assert ("by hand\nby a program\n", "external") == (manager.read("notes"), manager.log("notes")[1].op)
+    manager.close()
+
+
 def test_a_session_of_a_memory_that_nobody_has_any_more_is_pushed(tmp_path: Path) -> None:
     """Who keeps a session has all of its memory, also its mirror."""
     (tmp_path / "mirror").mkdir()
