@@ -212,7 +212,7 @@ class RecordRepository(Generic[R]):
         nevertheless. Undeclared files are left alone.
         """
         is_known = path in self._seen
-        if not is_known and (self._kind.is_declared or self._is_own(path)):
+        if not is_known and (self._kind.is_declared or self._is_last_written(path)):
             return True
         seen = self.look(path)
         if seen.is_handled and is_known and not seen.is_first:
@@ -303,7 +303,7 @@ class RecordRepository(Generic[R]):
             for first in list(islice(self._written, max(0, len(self._written) - _WRITTEN_MAX))):
                 del self._written[first]
 
-    def _is_own(self, path: str) -> bool:
+    def _is_last_written(self, path: str) -> bool:
         """Whether what is at a path is what this process wrote last, in a save of more than it remembers."""
         return (written := self._written.get(path)) is not None and written == self.store.signature(path)
 
