@@ -337,7 +337,7 @@ class Memory:
             self._entries.is_brief = any(session.is_brief for session in sessions)
             with self._cleanup:  # closes everything else even if a session cannot be closed
                 for session in sessions:
-                    session.close(ends_run=not session.is_lent)
+                    session.close()
         except BaseException:
             if is_mine:  # an interrupt may have come before a step, which the stack forgot then
                 for part in (self._cleanup, self.sync, self._entries, self.manager, self._audit):

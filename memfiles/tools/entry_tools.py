@@ -74,10 +74,10 @@ class EntryAccess(Struct, frozen=True):
             }
         return {name: partial(self._call, session, operation, name) for name, operation in operations}
 
-    def end_run(self, session: Session, *, levels: Iterable[str], is_over: bool) -> None:
-        """Remove the entries of a run that is over at these levels, and consolidate the others if declared."""
+    def end_run(self, session: Session, *, levels: Iterable[str]) -> None:
+        """Remove the entries of the session's run alone at these levels, and consolidate the others if declared."""
         over = list(levels)
-        if is_over:
+        if session.ends_run:
             try:
                 self.entries.end_run(session, levels=over)
             except MemfilesError as error:

@@ -107,7 +107,6 @@ class Session:
         self._entries = entries
         self.ends_run = entries is not None and entries.ends_run
         self.consolidates = entries is not None and entries.consolidates and not entries.read_only
-        self.is_lent = False  # by a program's function, for a call: the end of the memory says nothing of its run
         self.is_brief = False  # for one command, which leaves it to others to erase what is due
         self._audit, self._memory = audit, memory
         of_files = {READ: self._read, APPEND: self._append, EDIT: self._edit}
@@ -266,18 +265,18 @@ class Session:
         if self._audit is not None:
             self._audit.record_refusal(error, tool, by=self.actor(None), level=self._level)
 
-    def close(self, *, ends_run: bool = True) -> None:
+    def close(self) -> None:
         """End the session: further tool calls are error results. Calling it again does nothing.
 
         The last open session of a run at a level removes the entries there that belong to the run alone; if that
         fails, they expire later. Where the workflow says ``consolidate: close``, it then merges and folds the others,
-        which takes up to 20 seconds. With ``ends_run`` False, the run goes on.
+        which takes up to 20 seconds.
         """
         with self._lock:
             was_closed, self._closed = self._closed, True
         over = self._open_run.leave(self)
         if self._entries is not None and not was_closed:
-            self._entries.end_run(self, levels=over, is_over=ends_run and self.ends_run)
+            self._entries.end_run(self, levels=over)
 
     def check_open(self) -> None:
         """Raise ``InvalidArgument`` if the session is closed."""

@@ -6,8 +6,7 @@ The rules this module enforces:
   cancelled meanwhile. So no change is left half-made, and none continues behind a caller that believes it is over.
 - Where one agent or server works for many users, the program's function names the session of each call. It is asked
   at each call, and no answer is kept for the next one. A call whose session it cannot name is refused; it is never made
-  in another session. Only the program may close a session that it gives: the end of the memory leaves its run open,
-  as nobody knows which call is the last.
+  in another session. A session that it gives never ends its run, as nobody knows which call is the last.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ def _answer_of(source: SessionSource[ContextT], context: ContextT) -> Session | 
 def _checked(found: object) -> Session:
     if not isinstance(found, Session):
         raise _refusal(f"gave {type(found).__name__}, not a session")
-    found.is_lent = True
+    found.ends_run = False
     return found
 
 

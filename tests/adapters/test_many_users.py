@@ -453,15 +453,12 @@ def test_a_function_that_gives_no_session(gives: Any, why: str) -> None:
     assert why in str(tool.invoke({}))
 
 
-def test_a_session_of_one_call_leaves_its_run_open(memory: memfiles.Memory) -> None:
-    """Nobody knows which call is the last: what belongs to the run alone is there for the next one.
-
-    A program that closes the session after each call says so.
-    """
+def test_a_session_of_a_function_never_ends_its_run(memory: memfiles.Memory) -> None:
+    """Nobody knows which call is the last: what belongs to the run alone is there for the next one."""
     kept: list[Session] = []
 
     def of_user(_: Any) -> Session:
-        kept.append(memory.session("support", user="ada", run="r1", ends_run=False))
+        kept.append(memory.session("support", user="ada", run="r1"))
         return kept[-1]
 
     tools = {each.name: each for each in langgraph.tools(of_user)}

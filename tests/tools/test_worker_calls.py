@@ -9,13 +9,11 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from pathlib import Path
 
 import anyio
 import pytest
 
-from memfiles.tools.worker_calls import THREADS, call_in, run_in_worker
-from tests.support.workflows import opened
+from memfiles.tools.worker_calls import THREADS, run_in_worker
 
 CALLER: ContextVar[str] = ContextVar("CALLER", default="nobody")
 
@@ -66,22 +64,6 @@ def test_what_a_call_raises_comes_back(raised: Exception, expected: type[Excepti
 
     with pytest.raises(expected):
         asyncio.run(asyncio.wait_for(run_in_worker(call), 30))
-
-
-@pytest.mark.parametrize("is_closed", [True, False])
-def test_a_session_that_a_function_gives_stays_the_program_s_own(tmp_path: Path, is_closed: bool) -> None:
-    """A close by the program ends the run, as it asked; the end of the memory does not, as other calls may follow."""
-    workflow = "memory: {entries: {categories: {conversation: {}}}}\nagents: {desk: {}}\n"
-    said = {"key": "said", "content": "Hello.", "category": "conversation"}
-    with opened(tmp_path, workflow) as memory:
-        session = memory.session("desk", run="evt-1")
-        assert not call_in(lambda _: session, None, "memory_save", said).is_error
-        if is_closed:
-            session.close()
-    with opened(tmp_path, workflow) as memory:
-        found = memory.session("desk", run="evt-1", ends_run=False).call("memory_get", {"key": "said"})
-
-    assert (found.data or {})["found"] is not is_closed
 
 
 def test_a_cancelled_call_that_has_begun_is_carried_out_first() -> None:
