@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,8 @@ from memfiles.errors import LockTimeout
 from memfiles.storage.events import utc_now
 from memfiles.storage.postgres.home import PostgresHome
 from memfiles.storage.postgres.lease import LEASE_SECONDS, Lease
+from tests.support import ROOT
+from tests.support.another_process import another_process
 from tests.support.postgres import PostgresServer
 from tests.support.records import wait_until
 from tests.support.workflows import write_workflow
@@ -27,6 +31,23 @@ memory:
   mirror: {{url: "file://{mirror}"}}
   files: [{{uid: notes-1, name: notes, content: "# Notes\\n"}}]
 """
+PUSHING = """
+import sys, time
+import memfiles
+memory = memfiles.open(sys.argv[1], watch=False)
+assert memory.sync.flush()
+time.sleep(0.1)  # until the threads have done, but not until the lease is given back because nobody uses it
+"""
+CARELESS = (
+    PUSHING
+    + """
+print("pushed")
+input()
+memory.manager.append("notes", "- one\\n")
+input()
+"""
+)
+MOMENT = 1.0  # seconds, in which Python begins to end
 
 
 class Machine:
@@ -176,3 +197,31 @@ def test_nothing_is_pushed_while_another_machine_syncs(
 
         assert (False, False) == (flushed, pushed)
         assert memory.sync.flush() and "- one" in copy.read_text()
+
+
+def test_a_program_that_closes_nothing_ends(server: PostgresServer, workspace: str, tmp_path: Path) -> None:
+    """Also while a thread of it waits for the lease: Python, which ends such threads first, waited for it for ever."""
+    (tmp_path / "mirror").mkdir()
+    text = TEXT.format(store=json.dumps(server.url(workspace)), mirror=tmp_path / "mirror")
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'memfiles.lease'::regclass"
+    with another_process(CARELESS, write_workflow(tmp_path / "desk", text)) as program, server.admin() as admin:
+        assert "pushed" == program.hear()
+        wait_until(lambda: left(server, workspace) < 0, what="the end of the lease")
+        with admin.transaction():
+            admin.execute("LOCK TABLE memfiles.lease")
+            program.tell()
+            wait_until(lambda: admin.execute(waiting).fetchone() != (0,), what="a thread that waits for the lease")
+            program.tell()
+            time.sleep(MOMENT)
+
+        assert 0 == program.process.wait(30)
+
+
+def test_a_program_that_closes_nothing_gives_it_back(server: PostgresServer, workspace: str, tmp_path: Path) -> None:
+    """At its end: the next program would have to wait until it runs out."""
+    (tmp_path / "mirror").mkdir()
+    text = TEXT.format(store=json.dumps(server.url(workspace)), mirror=tmp_path / "mirror")
+    program = [sys.executable, "-c", PUSHING, str(write_workflow(tmp_path / "desk", text))]
+    subprocess.run(program, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60)
+
+    assert left(server, workspace) < 0

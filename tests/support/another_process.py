@@ -47,13 +47,11 @@ def another_process(program: str, *arguments: object) -> Iterator[Other]:
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    try:
-        with process:
+    with process:
+        try:
             yield Other(process)
             if process.stdin is not None:
                 process.stdin.close()
             process.wait(_PATIENCE_SECONDS)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        finally:
+            process.kill()  # if it has not ended

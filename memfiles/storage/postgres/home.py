@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
@@ -68,14 +68,17 @@ class PostgresHome:
         """See ``MemoryHome``; the store is shared, unless others have it open with other settings."""
         return self._workspace.opened(durability, lock_timeout)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """See ``MemoryHome``: a process that ends gives its turn at the mirror back."""
-        with self._workspace.using():
-            try:
-                yield
-            finally:
-                self._workspace.lease.give_back()
+    def held(self) -> AbstractContextManager[object]:
+        """See ``MemoryHome``: a process that ends gives its turn at the mirror back.
+
+        That of a memory that nobody closed does nothing. A generator would go on when it is collected, at the latest at
+        the end of Python, and wait there for locks of threads that are gone.
+        """
+        held = ExitStack()
+        if (store := self._workspace.borrowed()) is not None:
+            held.callback(store.close)
+        held.callback(self._workspace.lease.give_back)
+        return held
 
     def reading(self) -> AbstractContextManager[ReadableStore | None]:
         """See ``MemoryHome``."""
@@ -113,7 +116,7 @@ class Workspace:
     @contextmanager
     def using(self) -> Iterator[PostgresStore | None]:
         """The store that is open, or one for a moment; None if there is nothing yet."""
-        store = self._borrowed()
+        store = self.borrowed()
         try:
             yield store
         finally:
@@ -149,7 +152,8 @@ class Workspace:
             if store is not None:
                 store.scrub([table])
 
-    def _borrowed(self) -> PostgresStore | None:
+    def borrowed(self) -> PostgresStore | None:
+        """As ``using``; whoever asked closes it."""
         with self._opening:
             if self._store is not None and not self._store.is_closed:
                 return self._store.lent()

@@ -7,12 +7,14 @@ as a mirror takes a copy only in place of the version that was seen.
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from memfiles.errors import LockTimeout, MemfilesError
 from memfiles.storage.fork_safety import renew_in_child, start_thread
@@ -33,6 +35,7 @@ class Lease:
         self._workspace = workspace
         self._renew()
         renew_in_child(self, Lease._renew)
+        _leases.add(self)
 
     def _renew(self) -> None:
         """Start without the lease, also in a forked child: it is the parent's."""
@@ -91,6 +94,16 @@ class Lease:
                 if self._users and now > self._until - _RENEWED_SECONDS:
                     with suppress(MemfilesError):  # tried again; the mirror's conditions hold in any case
                         self._take()
+
+
+_leases = WeakSet[Lease]()
+
+
+@atexit.register
+def _give_all_back() -> None:
+    """Those of memories that nobody closed: later in the end of Python, what a thread has locked stays locked."""
+    for lease in list(_leases):
+        lease.give_back()
 
 
 class LeaseTurns:
