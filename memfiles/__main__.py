@@ -11,13 +11,14 @@ def run() -> None:
     """Run the command line and end the process."""
     try:
         from memfiles.cli import run as run_command  # here, as Python itself would show a traceback for an interrupt
-    except KeyboardInterrupt:
+
+        run_command()
+    except KeyboardInterrupt:  # during an import or at the end; click takes care of the others
         raise interrupted() from None
-    run_command()
 
 
 def interrupted() -> SystemExit:
-    """The end of a command that was interrupted while it still loaded what reports errors: it is reported here."""
+    """The end of a command that was interrupted where nothing else reports errors: it is reported here."""
     said = "error: interrupted"
     if "--json" in sys.argv:
         said = '{"error": {"code": "interrupted", "message": "interrupted", "transient": false}}'

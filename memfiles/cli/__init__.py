@@ -57,10 +57,6 @@ def main() -> None:
             from memfiles.cli.program import program
 
         program()
-    except KeyboardInterrupt:  # during an import; click takes care of the others
-        from memfiles.__main__ import interrupted  # late: it imports this
-
-        raise interrupted() from None
     finally:
         flush_stdout()
 

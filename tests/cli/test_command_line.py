@@ -236,6 +236,16 @@ def test_an_interrupt_during_the_imports(project: Path, moment: str, args: tuple
     assert (130, "", "interrupted") == (ended.returncode, ended.stdout, said)
 
 
+def test_an_interrupt_at_the_end(project: Path) -> None:
+    """Ctrl-C while a command that has done its work ends is one line as well, and no traceback."""
+    kill = "import atexit; atexit._run_exitfuncs = lambda: os.kill(os.getpid(), signal.SIGINT)"
+    command = [sys.executable, "-c", f"{kill}{INTERRUPTED}", "nothing", "append", "notes", "--line", "one"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+
+    assert (130, "error: interrupted") == (ended.returncode, ended.stderr.strip().splitlines()[-1])
+    assert 2 == len(ended.stderr.strip().splitlines())
+
+
 def wait_until_reading(pid: int) -> None:
     """Return once a process waits for its stdin; skip where the system does not tell."""
     where = Path(f"/proc/{pid}/wchan")
