@@ -50,9 +50,16 @@ async def run_in_worker(call: Callable[[], T]) -> T:
     """Run ``call`` in a worker thread with a copy of the caller's context; return its result or raise its error.
 
     A cancellation before the call has begun takes effect at once, and the call is never made. A later one, repeated or
-    not, takes effect when the call has ended; the call's result or error is then dropped. Needs a running asyncio loop.
+    not, takes effect when the call has ended; the call's result or error is then dropped. In Trio, the call runs in a
+    thread of Trio's, and a cancellation takes effect at the next checkpoint of the caller.
     """
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    except RuntimeError:
+        if (trio := sys.modules.get("trio")) is None:
+            raise
+        result: T = await trio.to_thread.run_sync(call)
+        return result
     running = _threads().submit(copy_context().run, call)
 
     def wake(_: object) -> None:

@@ -9,11 +9,14 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
+from importlib import import_module
+from typing import Any
 
 import anyio
 import pytest
 
 from memfiles.tools.worker_calls import THREADS, run_in_worker
+from tests.conftest import unavailable
 
 CALLER: ContextVar[str] = ContextVar("CALLER", default="nobody")
 
@@ -195,6 +198,32 @@ def test_a_cancel_scope_waits_for_the_call_without_spinning() -> None:
         patched.setattr(asyncio, "Event", Counted)
         assert [True, True] == anyio.run(program)
     assert 2 == woken[0]
+
+
+def test_a_call_in_trio_is_carried_out_as_well() -> None:
+    """Anthropic's client runs there too. A call that has begun is carried out before a cancellation takes effect."""
+    try:
+        trio: Any = import_module("trio")
+    except ImportError:
+        unavailable("trio is not installed")
+    held = Held()
+
+    async def program() -> list[object]:
+        CALLER.set("ada")
+        seen: list[object] = [await run_in_worker(CALLER.get)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cancel, nursery.cancel_scope)
+            await run_in_worker(held)
+            seen += [held.ended, nursery.cancel_scope.cancelled_caught]
+            await trio.sleep(30)
+        return [*seen, nursery.cancel_scope.cancelled_caught]
+
+    async def cancel(scope: Any) -> None:
+        await trio.to_thread.run_sync(held.begun.wait)
+        scope.cancel()
+        held.may_end.set()
+
+    assert ["ada", True, False, True] == trio.run(program)
 
 
 def test_a_child_of_a_fork_has_threads_of_its_own() -> None:
