@@ -7,6 +7,7 @@ and uids.
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -43,6 +44,11 @@ def shape_of_directory(directory: str) -> str:
         raise ValueError("'~' is not expanded; write an absolute path, or one relative to this file")
     if set(directory.split("/")) <= {"", ".", ".."}:
         raise ValueError("the memory needs a directory of its own, such as .memory")
+    try:
+        directory.encode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
+    except UnicodeEncodeError as error:
+        why = f"this path cannot be written in the encoding of this locale ({error.encoding})"
+        raise ValueError(f"{why}: use one with UTF-8, such as LC_ALL=C.UTF-8") from error
     return directory
 
 

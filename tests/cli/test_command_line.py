@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from memfiles.cli.program import COMMANDS, program
 from memfiles.errors import MemfilesError
 from tests.cli.command_line import WORKFLOW, run
 from tests.conftest import unavailable
+from tests.support.workflows import write_workflow
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -137,6 +139,16 @@ def test_every_error_has_an_exit_code() -> None:
     assert {"storage_refused", "mirror_refused", "copy_refused"} < reported.keys()
     assert {kind.code: kind.exit_code for kind in kinds} == reported
     assert 1 == ToolFailed("no", code="internal", data=None).failure.exit_code
+
+
+def test_a_directory_that_the_locale_cannot_name(project: Path) -> None:
+    """The workflow says so: it was reported as a bug in memfiles."""
+    write_workflow(project, WORKFLOW.replace("memory:\n", "memory:\n  directory: .mémoire\n", 1))
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    shown = subprocess.run([*PYTHON, "ls"], env={**os.environ, **plain}, capture_output=True, text=True)
+
+    assert 1 == shown.returncode
+    assert "directory: this path cannot be written in the encoding of this locale (ascii)" in shown.stderr
 
 
 def test_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
