@@ -366,7 +366,7 @@ def test_a_session_that_cannot_be_closed_leaves_nothing_else_open(
         memory.manager.read("notes-1")
 
 
-def raising(*, ends_run: bool) -> None:
+def raising() -> None:
     raise RuntimeError("unforeseen")
 
 
