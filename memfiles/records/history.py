@@ -160,22 +160,29 @@ def texts_in(record: Record, *, reach: int) -> Iterator[bytes]:
     yield from (change.old.encode() for change in record.history[: len(record.history) - len(steps)])
 
 
-def rewritten(record: Record, clean: Cleaner, *, traced_after: int | None = None) -> Record:
+def rewritten(
+    record: Record,
+    clean: Cleaner,
+    *,
+    traced_after: int | None = None,
+    oldest: Sequence[Fragments] = (),
+    newest: Sequence[Fragments] = (),
+) -> Record:
     """The record with ``clean`` applied to its content and to every earlier content that its history covers.
 
     The deltas are computed between the cleaned contents, so that text which a change cut in two is cleaned as well.
     Earlier contents lose the parts from which a text was put together, and what the changes after the revision
-    ``traced_after`` left of a text goes too.
+    ``traced_after`` left of a text goes too. So do parts of other texts in the ``oldest`` or the ``newest`` content.
     """
     content, steps = steps_after(record, 0)
     unknown = record.history[: len(record.history) - len(steps)]
     history = list(without_text(unknown))
-    earlier = _earlier_parts(record, len(steps), clean)
-    before, cleaned = content, clean(content, earlier.pop())
+    earlier = _earlier_parts(record, len(steps), clean, [*newest])
+    before, cleaned = content, clean(content, [*oldest, *earlier.pop()])
     if unknown and unknown[-1].opaque:
         first = unknown[-1]
         history[-1] = first if cleaned == before else replace(first, offset=0, bytes=len(cleaned), redacted=True)
-    fragments: list[Fragments] = []
+    fragments = list(oldest)
     left = {hash(before): fragments}  # by content: an undo goes back to what an earlier change left
     for step in steps:
         after = step.after(before)
@@ -191,14 +198,13 @@ def rewritten(record: Record, clean: Cleaner, *, traced_after: int | None = None
     return replace(with_content(record, cleaned.decode()), history=tuple(history))
 
 
-def _earlier_parts(record: Record, count: int, clean: Cleaner) -> list[list[Fragments]]:
-    """What the content, and each of ``count`` contents before it, has of the texts of later ones: the newest first.
+def _earlier_parts(record: Record, count: int, clean: Cleaner, fragments: list[Fragments]) -> list[list[Fragments]]:
+    """What the content, which has these, and ``count`` contents before it have of later texts: the newest first.
 
     Where a change put other text in place of a part, only whole lines of the rest are parts of the later text: "Bob is
     on Free" is another fact than "Bob is on Pro".
     """
-    after, fragments = record.content_bytes, list[Fragments]()
-    found = [fragments]
+    after, found = record.content_bytes, [fragments]
     for change in record.history[: -count - 1 : -1]:
         before, at, old = reverse(after, change), _start(after, change), change.old.encode()
         if fragments or clean.is_near(after, at, at + change.bytes):
@@ -221,6 +227,17 @@ def without(record: Record, pieces: Sequence[Piece], *, traced_after: int | None
     return with_redactions(cleaned, united(record.redactions, pieces))
 
 
+def parted(record: Record, lost: Sequence[Fragments], *, after: int) -> Record:
+    """The record without what its content at a revision has ``lost``, as earlier and later contents have it."""
+    content, steps = steps_after(record, after)
+    count = len(record.history) - len(steps)
+    past = replace(with_content(record, content.decode()), history=record.history[:count])
+    past = rewritten(past, nothing := Cleaner([]), newest=lost)
+    later = replace(record, history=record.history[count:])
+    later = rewritten(later, nothing, traced_after=after, oldest=lost)
+    return replace(later, history=(*past.history, *later.history))
+
+
 def without_text(history: Iterable[Change]) -> tuple[Change, ...]:
     """The changes without their text, which is useless here and could leak: only who, when and how much."""
     return tuple(replace(change, old="", opaque=True) for change in history)
@@ -232,9 +249,11 @@ def _cleaned(step: TextChange, before: bytes, was: bytes, now: bytes, clean: Cle
     It is only moved, unless its own text had to be cleaned.
     """
     change = step.change
-    moved = change if change.offset is None else replace(change, offset=len(clean(was[: change.offset])))
-    if _fits(now, moved) and inserted(now, moved) == step.text and reverse(now, moved) == before:
-        return moved
+    at = change.offset
+    for place in (at,) if at is None else (len(clean(was[:at])), at + len(now) - len(was)):
+        moved = change if place == at else replace(change, offset=place)
+        if _fits(now, moved) and inserted(now, moved) == step.text and reverse(now, moved) == before:
+            return moved
     if change.offset is None and now.startswith(before):
         return replace(change, bytes=len(now) - len(before), redacted=True)
     splice = splice_between(before, now)

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -90,8 +91,9 @@ class Cleaner:
         self._texts = sorted(set(texts), key=lambda text: (-len(text), text))
 
     def __call__(self, content: bytes, fragments: Sequence[Fragments] = ()) -> bytes:
-        """Remove the fragments, then the texts, and these again if removing one joins parts into another."""
-        before, content = None, _cut(content, [*fragments, *self._whole(content)]) if fragments else content
+        """Remove the fragments and the texts, also where they overlap, and again if that joins parts into another."""
+        parts = [*fragments, *(self._whole(content) if fragments or len(self._texts) > 1 else ())]
+        before, content = None, _cut(content, parts) if fragments or _overlap(parts) else content
         while content != before:
             before = content
             for text in self._texts:
@@ -141,6 +143,11 @@ def _cut(content: bytes, fragments: Sequence[Fragments]) -> bytes:
         parts += [content[done:start], put * (start >= done)]
         done = max(done, end)
     return b"".join([*parts, content[done:]])
+
+
+def _overlap(parts: Iterable[Fragments]) -> bool:
+    spans = sorted(span for each in parts for span in each.spans)
+    return any(one[1] > other[0] for one, other in pairwise(spans))
 
 
 def _put(text: bytes) -> bytes:

@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.records.declared_metadata import Metadata, metadata_in
-from memfiles.records.history import texts_in, without
+from memfiles.records.history import parted, texts_in, without
 from memfiles.records.lineage import joined, relation
 from memfiles.records.record import Change, Record, extend, with_content
-from memfiles.records.redactions import MAX_PIECES, NONCE_BYTES, Piece, lacking, piece_of, reveal, united
+from memfiles.records.redactions import Piece, lacking, reveal
 from memfiles.sync.merge.rebase import (
     MergeBase,
     Rebased,
@@ -34,8 +34,8 @@ from memfiles.sync.merge.rebase import (
 from memfiles.sync.merge.text_merge import (
     MergedText,
     Side,
-    left_of_overlapping,
     lines_of,
+    lost_parts,
     merge_text,
     shared_beginning,
     unite_text,
@@ -168,34 +168,31 @@ def _cleaned(local: Record, remote: Record, *, base: Record | None, at: str) -> 
     A piece that both have is applied to neither: who wrote that text again already knew of the redaction.
     """
     here, there = lacking(local.redactions, remote.redactions), lacking(remote.redactions, local.redactions)
-    known = united(local.redactions, remote.redactions)
+    known = (*local.redactions, *remote.redactions)
     base = without(base, lacking(base.redactions, known)) if base is not None else None
     merge_base = find_merge_base(local, remote, base=base)
     if here or there:
         ends = (merge_base.local, merge_base.remote) if merge_base is not None else (0, 0)
         local, remote = without(local, here, traced_after=ends[0]), without(remote, there, traced_after=ends[1])
-        if here and there and (rest := _rest_of_overlapping(local, remote, merge_base, known=known)):
-            local, remote = without(local, rest, traced_after=ends[0]), without(remote, rest, traced_after=ends[1])
-            base, here = without(base, rest) if base is not None else None, (*here, *rest)
+        local, remote = _parted_alike(local, remote, merge_base)
         merge_base = find_merge_base(local, remote, base=base)
     return _Copies(local, remote, merge_base, (*here, *there), at)
 
 
-def _rest_of_overlapping(
-    local: Record, remote: Record, merge_base: MergeBase | None, *, known: tuple[Piece, ...]
-) -> tuple[Piece, ...]:
-    """The pieces for what each copy still has of a text that was redacted in the other one, together with more text.
+def _parted_alike(local: Record, remote: Record, merge_base: MergeBase | None) -> tuple[Record, Record]:
+    """Both copies without the parts of a redacted text that the other one lost before the two diverged.
 
-    What both had where they diverged is now told apart by such texts alone, if the histories of both reach back to it:
-    what a hand edit added that was found later is no rest of anything.
+    Whoever redacted a text took out its parts as well, as they were before it was put together, and the other copy may
+    have nothing but such a part. The contents where they diverged tell it, if the histories of both reach back to that.
     """
-    if merge_base is None or relation(local, remote) != "diverged":
-        return ()
+    if merge_base is None or merge_base.is_seed or relation(local, remote) != "diverged":
+        return local, remote
     here, there = suffix_after(local, merge_base.local), suffix_after(remote, merge_base.remote)
-    are_known = here.is_whole and there.is_whole and here.start != there.start
-    texts = left_of_overlapping(here.start, there.start) if are_known else []
-    pieces = [piece_of(text.encode(), known=known, nonce=bytes(NONCE_BYTES)) for text in texts]
-    return tuple(replace(piece, id=piece.mac[:16]) for piece in pieces)[: max(0, MAX_PIECES - len(known))]
+    if not (here.is_whole and there.is_whole) or here.start == there.start:
+        return local, remote
+    ours, theirs = lost_parts(here.start, there.start)
+    local = parted(local, ours, after=merge_base.local) if ours else local
+    return local, parted(remote, theirs, after=merge_base.remote) if theirs else remote
 
 
 def supersede(

@@ -16,17 +16,19 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from typing import Literal
 
 from msgspec import Struct
 
 from memfiles.records import NamedTuple
-from memfiles.records.redactions import MARKER
+from memfiles.records.history import common_prefix
+from memfiles.records.redactions import MARKER, Fragments
 
 Side = Literal["first", "second"]
 Lines = Sequence[str]
-_TOKEN = re.compile(rf"{re.escape(MARKER)}|\w+|\W")
+_GLUE = rf"(?:(?!{re.escape(MARKER)})\W)"
+_TOKEN = re.compile(rf"{re.escape(MARKER)}|\w+{_GLUE}*|{_GLUE}+")
 _MANY_LINES = 2000  # up to here, frequent lines are matched like all others
 _MOST_PAIRS = 20_000_000  # of equal lines, which difflib visits at each step: about two seconds
 
@@ -100,33 +102,65 @@ def with_lines(text: str, lines: Lines, *, of: str, won: str) -> str:
     return _joined([*lines_of(text), *added])
 
 
-def left_of_overlapping(one: str, other: str) -> list[str]:
-    """What two versions of a text still have of parts that overlap, of which each had another one redacted.
+def lost_parts(one: str, other: str) -> tuple[list[Fragments], list[Fragments]]:
+    """What each of two versions of a text still has of texts that were redacted in the other one alone.
 
-    A word that only one version has belongs to a marker if only space and punctuation stand between the two; each part
-    is returned with its marker.
+    The marker is no text to align on, unless the two differ there in more than what it stands for.
     """
+    lost: tuple[list[Fragments], list[Fragments]] = ([], [])
+    for apart in _apart(one, other):
+        is_told = _cut_out(apart.here, apart.there) or _cut_out(apart.there, apart.here)
+        for each in [apart] if is_told else _apart(apart.here, apart.there, by_marker=True):
+            at, to = (0, 0) if is_told else (apart.at, apart.to)
+            if spans := _cut_out(each.here, each.there):
+                lost[0].extend(
+                    Fragments(((at + each.at + start, at + each.at + end),), put) for start, end, put in spans
+                )
+            elif spans := _cut_out(each.there, each.here):
+                lost[1].extend(
+                    Fragments(((to + each.to + start, to + each.to + end),), put) for start, end, put in spans
+                )
+    return lost
+
+
+class _Apart(NamedTuple):
+    """A difference of two texts: what is here and there, and where, in bytes."""
+
+    here: str
+    at: int
+    there: str
+    to: int
+
+
+def _apart(one: str, other: str, *, by_marker: bool = False) -> Iterator[_Apart]:
+    """The differences by words; ``by_marker``: a marker is the same word in both."""
     words, others = _TOKEN.findall(one), _TOKEN.findall(other)
-    pairs: list[tuple[str, str]] = []
-    for kind, start, end, low, high in _opcodes(words, others):
-        here, there = words[start:end], others[low:high]
-        if kind == "equal":
-            pairs += zip(here, there, strict=True)
-        else:
-            pairs += [*((word, "") for word in here), *(("", word) for word in there)]
-    found = dict[str, None]()
-    for is_shared, group in groupby(pairs, key=lambda pair: pair[0] == pair[1] and not _is_glue(pair[0])):
-        part = list(group)
-        if not is_shared and any(here != there for here, there in part):
-            ends = [at for at, (here, there) in enumerate(part) if here != there or here == MARKER]
-            texts = ("".join(words).strip() for words in zip(*part[ends[0] : ends[-1] + 1], strict=True))
-            found |= dict.fromkeys(text for text in texts if MARKER in text and not _is_glue(text))
-    return list(found)
+    known = words if by_marker else [word if re.match(r"\w", word) else "" for word in words]
+    at = to = 0
+    for _, start, end, low, high in _opcodes(known, others):
+        here, there = "".join(words[start:end]), "".join(others[low:high])
+        if here != there:
+            yield _Apart(here, at, there, to)
+        at, to = at + len(here.encode()), to + len(there.encode())
 
 
-def _is_glue(text: str) -> bool:
-    """Whether a text holds nothing but markers, space and punctuation."""
-    return re.search(r"\w", text.replace(MARKER, "")) is None
+def _cut_out(whole: str, left: str) -> list[tuple[int, int, bytes]]:
+    """Where a text lost parts, and the marker for each, if that is what is ``left``; nothing if it is not."""
+    text, marker = whole.encode(), MARKER.encode()
+    first, *others = left.encode().split(marker)
+    if not others:
+        start = common_prefix(text, first)
+        end = len(text) - len(first) + start
+        return [(start, end, b"")] if start < end and text[end:] == first[start:] else []
+    spans, done = [], len(first)
+    for kept in others[:-1]:
+        found = text.find(kept, done)
+        spans.append((done, found, marker))
+        done = found + len(kept)
+    spans.append((done, len(text) - len(others[-1]), marker))
+    is_left = text.startswith(first) and text.endswith(others[-1])
+    is_left = is_left and all(start <= end for start, end, _ in spans)
+    return [each for each in spans if text[each[0] : each[1]] != marker] if is_left else []
 
 
 def shared_beginning(first: str, second: str) -> str:

@@ -102,6 +102,77 @@ def test_what_is_left_of_a_text_edited_at_the_same_time_goes_too() -> None:
         assert not any(part in encode(result.record) for part in (b"hu", b"ter2", b"hunter2"))
 
 
+COMPLETED: dict[str, tuple[str, Call, str, list[str]]] = {
+    "an edit": ("one\nthe word is hunt\n", partial(edit, old="hunt", new=NEEDLE), NEEDLE, ["hunt", "er2"]),
+    "the next line": (
+        "one\nour alpha\n",
+        partial(append, text="our beta\n"),
+        "our alpha\nour beta\n",
+        ["alpha", "beta"],
+    ),
+    "the rest of the line": ("one\nalpha", partial(append, text="omega\n"), "alphaomega", ["alpha", "omega"]),
+}
+
+
+@pytest.mark.parametrize("on_conflict", ["local", "remote"])
+@pytest.mark.parametrize("how", COMPLETED)
+@pytest.mark.parametrize("what", ["append", "other line", "same line", "inside", "remove", "remove and undo"])
+def test_the_part_of_a_text_that_the_other_side_has_alone_goes_too(
+    what: str, how: str, on_conflict: ConflictPolicy
+) -> None:
+    """The side that redacted put the text together from it, and knows by its own history what it took out."""
+    begun, completed, text, parts = COMPLETED[how]
+    line = begun.splitlines()[1]
+    changes: dict[str, list[Call]] = {
+        "append": [partial(append, text="\nmore\n")],
+        "other line": [partial(edit, old="one", new="1")],
+        "same line": [partial(edit, old=line, new=f"- {line}")],
+        "inside": [partial(edit, old=parts[0], new=f"{parts[0]}-new")],
+        "remove": [partial(edit, old=line, new="")],
+        "remove and undo": [partial(edit, old=line, new=""), undo],
+    }
+    start = done(shared("zero\n"), partial(append, text=begun), by=THERE)
+    dirty = done(start, *changes[what], by=HERE)
+    clean = taken_out(done(start, completed, by=THERE), by=THERE, text=text)
+
+    for result in both_ways(dirty, clean, on_conflict=on_conflict):
+        copies = [result.record, *([result.loser] if result.loser is not None else [])]
+        assert [] == [part for part in parts for copy in copies if part in encode(copy).decode()]
+        assert 1 == [change.revision for change, _ in contents(result.record)][-1]
+        expected = {"append": "more", "other line": "zero\n1\n", "same line": "- ", "inside": "-new"}
+        assert expected.get(what, "zero") in result.record.content
+
+
+def test_each_side_has_a_part_of_what_the_other_one_took_out() -> None:
+    """Each lost its own, and neither history is that of the result: both are told apart where they diverged."""
+    start = shared("the word is hunt\nthe other is sword\n")
+    ours = taken_out(done(start, partial(edit, old="hunt", new=NEEDLE), by=HERE), by=HERE)
+    theirs = done(start, partial(edit, old="sword", new="swordfish"), by=THERE)
+    theirs = taken_out(theirs, by=THERE, text="swordfish")
+
+    for result in both_ways(ours, theirs):
+        assert "the word is [redacted]\nthe other is [redacted]\n" == result.record.content
+        assert not any(part in encode(result.record) for part in (b"hunt", b"sword"))
+
+
+def test_a_change_next_to_the_part_is_the_callers_own_still() -> None:
+    """It is only moved, so a replay of its call reports the same."""
+    start = done(shared("x\n"), partial(append, text="the word is hunt\nlater\n"), by=THERE)
+    clean = taken_out(done(start, partial(edit, old="hunt", new=NEEDLE), by=THERE), by=THERE)
+
+    for result in both_ways(done(start, partial(edit, old="later", new="now"), by=HERE), clean):
+        (change,) = (change for change in result.record.history if change.by.agent == HERE)
+        assert ("later", 1, 3, False) == (change.old, change.matches, change.line, change.redacted)
+
+
+def test_a_longer_declaration_of_a_file_elsewhere_loses_nothing() -> None:
+    """Two seeds tell apart what was declared, not what was redacted."""
+    ours = done(seeded("one\n").stamped(HERE), partial(append, text=f"{NEEDLE}\n"), by=HERE)
+    theirs = done(seeded("one\ntwo\n").stamped(THERE), APPENDED, by=THERE)
+
+    assert "one\ntwo\nmore\n[redacted]\n" == merged(taken_out(ours, by=HERE), theirs).record.content
+
+
 def test_an_undo_brings_back_no_part_of_it() -> None:
     """What it inserts is what an earlier change had left of the text."""
     cuts: list[Call] = [partial(edit, old="ter2", new=""), partial(edit, old="hun", new=""), undo]
@@ -192,7 +263,7 @@ def test_a_text_around_an_earlier_marker_is_cleaned() -> None:
         ("- no, alpha secret beta, yes\n", "alpha secret", "secret beta", "- no, [redacted], yes\n"),
         ("- no, alpha secret beta yes\n", "secret", "secret beta", "- no, alpha [redacted] yes\n"),
         ("no\nalpha\nsecret\nbeta\nyes\n", "secret", "alpha\nsecret\nbeta", "no\n[redacted]\nyes\n"),
-        ("no\nalpha\nsecret\nbeta\nyes\n", "pha\nsecret", "secret\nbeta", "no\n[redacted]\nyes\n"),
+        ("no\nalpha\nsecret\nbeta\nyes\n", "pha\nsecret", "secret\nbeta", "no\nal[redacted]\nyes\n"),
         ("alpha secret beta", "secret", "alpha secret beta", "[redacted]"),
     ],
 )

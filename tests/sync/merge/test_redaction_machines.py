@@ -1,7 +1,8 @@
 """Redactions among other changes on several machines: each interleaving keeps the promises, whoever syncs when.
 
 Every text of a script is one word that occurs nowhere else. A word counts as written with the redactions that the
-record of its writer had; a redaction takes every word that was written without it. ``MEMFILES_SCRIPTS`` is how many
+record of its writer had; a redaction takes every word that was written without it. A word may be completed after its
+first half was written: what the redacting record lost of the half is lost everywhere. ``MEMFILES_SCRIPTS`` is how many
 interleavings are tried.
 """
 
@@ -29,7 +30,7 @@ from tests.sync.merge.machines import Machine, World
 pytestmark = pytest.mark.slow
 
 Step = tuple[int, str, int]  # the machine, what it does, and to which of the words so far (the latest is 0)
-VERBS = ("append", "hand", "edit", "split", "again", "redact", "undo", "sync", "sync")
+VERBS = ("append", "half", "complete", "hand", "edit", "split", "again", "redact", "undo", "sync", "sync")
 steps = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(VERBS), st.integers(0, 5)), max_size=24)
 thorough = settings(max_examples=int(os.environ.get("MEMFILES_SCRIPTS", "200")), deadline=None)
 
@@ -44,6 +45,7 @@ class Script:
     redacted: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     taken: set[str] = field(default_factory=set)
     plain: set[str] = field(default_factory=set)  # only appended, so that no conflict can drop them
+    halves: set[str] = field(default_factory=set)  # words whose redaction took their first half as well
 
     def take(self, step: Step) -> None:
         """Take one step, as far as it can be taken."""
@@ -79,6 +81,7 @@ class Script:
             record, _ = redact(machine.record, machine.stamp(""), text=word)
             assert record is not None
             machine.keep(record.stamped(machine.origin))
+            self.halves |= {word} if word[:4] not in "".join(texts_of(record)) else set()
         elif verb == "again":
             own = {piece.id for piece in machine.record.redactions}
             assert self.redacted[word] & own or word in machine.record.content
@@ -87,6 +90,11 @@ class Script:
             machine.does(partial(edit, old=word, new=self._new()))
         elif verb == "split":
             machine.does(partial(edit, old=word, new=f"{word[:3]}{self._new()}{word[3:]}"))
+        elif verb == "half":
+            machine.does(partial(append, text=f"{self._new()[:4]}\n"))
+        elif verb == "complete":
+            assert word not in machine.record.content
+            machine.does(partial(edit, old=word[:4], new=word))
         elif verb == "append":
             machine.does(partial(append, text=f"{self._new()}\n"))
         else:
@@ -117,6 +125,8 @@ class Script:
             is_told = any(word in text for copy in copies for text in texts_of(copy))
             assert found or is_told or not left, f"{word} is not there, and no copy tells of it"
             assert left or not is_told, f"{word} was redacted, and a copy tells of it"
+            is_half_told = word in self.halves and any(word[:4] in text for copy in copies for text in texts_of(copy))
+            assert left or not is_half_told, f"{word} was redacted, and a copy tells of its first half"
 
 
 def texts_of(record: Record) -> list[str]:

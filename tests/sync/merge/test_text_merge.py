@@ -18,6 +18,7 @@ from memfiles.sync.merge.text_merge import (
     MergedText,
     Side,
     lines_of,
+    lost_parts,
     merge_text,
     shared_beginning,
     unite_text,
@@ -280,3 +281,31 @@ def test_frequent_lines_cost_seconds_at_most() -> None:
 
     assert MergedText("".join(expected)) == merged
     assert time.process_time() - begun < 20
+
+
+LOST: dict[str, tuple[str, str, list[str], list[str]]] = {
+    "a word": ("the word is hunt\n", "the word is [redacted]\n", ["hunt"], []),
+    "a part of a word": ("xhunty\n", "x[redacted]y\n", ["hunt"], []),
+    "lines": ("é\none\ntwo\nthree\n", "é\n[redacted]three\n", ["one\ntwo\n"], []),
+    "a part without a marker": ("one two three\n", "one three\n", ["two "], []),
+    "two parts": ("a-hunt-b-fish-c", "a-[redacted]-b-[redacted]-c", ["hunt", "fish"], []),
+    "two parts of one word": ("ahuntbfishc", "a[redacted]b[redacted]c", ["hunt", "fish"], []),
+    "a part on each side": ("hunt\nand\n[redacted]\n", "[redacted]\nand\nfish\n", ["hunt"], ["fish"]),
+    "a bracket at its end": ("[hunt] it", "[redacted] it", ["[hunt]"], []),
+    "an earlier marker": ("[redacted] hunt\n", "[redacted] [redacted]\n", ["hunt"], []),
+    "other words": ("the word is hunt\n", "a phrase is fish\n", [], []),
+    "other words next to a marker": ("one hunt two\n", "one [redacted]fish two\n", [], []),
+}
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_what_only_the_other_version_lost_is_told_from_where_it_stood(what: str) -> None:
+    """Where it was there is a marker, or nothing; what differs in another way was not redacted."""
+    one, other, *expected = LOST[what]
+
+    for texts, there in (((one, other), expected), ((other, one), expected[::-1])):
+        found = [
+            [text.encode()[start:end].decode() for each in part for start, end in each.spans]
+            for text, part in zip(texts, lost_parts(*texts), strict=True)
+        ]
+        assert there == found
