@@ -358,9 +358,10 @@ class _Lines:
 
     def _note_end(self) -> None:
         """Have the lines written at the end of a process that multiprocessing forked: it leaves out ``atexit``."""
-        util, self._is_noted = sys.modules.get("multiprocessing.util"), True
-        if util is not None:
-            util.Finalize(self, _flush, args=(weakref.ref(self),), exitpriority=0)
+        self._is_noted = True
+        finalize = getattr(sys.modules.get("multiprocessing.util"), "Finalize", None)  # None while it is imported
+        if finalize is not None:
+            finalize(self, _flush, args=(weakref.ref(self),), exitpriority=0)
 
     def _is_timed(self) -> bool:
         """Whether a thread writes the lines within a second; see ``_start_timer``."""

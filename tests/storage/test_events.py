@@ -327,6 +327,34 @@ print("done")
     assert {"before": ["child", "parent"], "after": ["child"]}[opened] == ops(tmp_path)
 
 
+def test_a_thread_that_imports_multiprocessing_disturbs_no_line(tmp_path: Path) -> None:
+    """Its module is there before it has what is asked of it: a client of S3 imports it in the background."""
+    program = """
+import sys, threading, time
+from memfiles.storage.events import AuditEvent, AuditLog
+begun, go_on = threading.Event(), threading.Event()
+def pause(frame, event, argument):
+    if frame.f_globals.get("__name__") == "multiprocessing.util" and not begun.is_set():
+        begun.set()
+        go_on.wait()
+def work():
+    sys.setprofile(pause)
+    import multiprocessing.util
+threading.Thread(target=work, daemon=True).start()
+begun.wait()
+log = AuditLog(sys.argv[1])
+log.record(AuditEvent("save"))
+time.sleep(1.5)
+print("done")
+input()
+go_on.set()
+"""
+    with another_process(program, tmp_path) as other:
+        assert "done" == other.hear()
+        assert ["save"] == ops(tmp_path)
+        other.tell()
+
+
 @pytest.mark.slow
 def test_eight_processes_write_whole_lines(tmp_path: Path) -> None:
     """Every line of eight processes with two threads each is whole, and none is lost."""
