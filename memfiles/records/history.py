@@ -223,7 +223,7 @@ def without(record: Record, pieces: Sequence[Piece], *, traced_after: int | None
     longest, cleaned, texts = max(piece.size for piece in pieces), record, dict[Piece, bytes]()
     while found := reveal((it for it in pieces if it not in texts), texts_in(cleaned, reach=longest)):
         texts |= found  # one that holds a marker is found once the text that the marker replaced is gone
-        cleaned = rewritten(record, Cleaner(texts.values()), traced_after=traced_after)
+        cleaned = rewritten(cleaned, Cleaner(texts.values()), traced_after=traced_after)
     return with_redactions(cleaned, united(record.redactions, pieces))
 
 

@@ -255,6 +255,18 @@ def test_a_text_around_an_earlier_marker_is_cleaned() -> None:
             assert not any(part in encode(result.record) for part in (NEEDLE.encode(), b"says"))
 
 
+def test_what_was_around_an_earlier_marker_before_it_was_put_apart_goes_too() -> None:
+    """The other copy's history has it in one piece, from before the text that the marker stands for was inserted."""
+    start = done(
+        shared("x\n"), partial(append, text="says ann\n"), partial(edit, old="says", new="says hunter2"), by=THERE
+    )
+    clean = taken_out(taken_out(start, by=THERE), by=THERE, text="says [redacted] ann")
+
+    for result in both_ways(done(start, APPENDED, by=HERE), clean):
+        assert "x\n[redacted]\nmore\n" == result.record.content
+        assert not any(part in encode(result.record) for part in (NEEDLE.encode(), b"says", b"ann"))
+
+
 @pytest.mark.parametrize("ours", [[], [APPENDED]])
 @pytest.mark.parametrize(
     ("start", "one", "other", "left"),
