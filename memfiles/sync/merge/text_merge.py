@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -108,18 +108,14 @@ def lost_parts(one: str, other: str) -> tuple[list[Fragments], list[Fragments]]:
     The marker is no text to align on, unless the two differ there in more than what it stands for.
     """
     lost: tuple[list[Fragments], list[Fragments]] = ([], [])
-    for apart in _apart(one, other):
-        is_told = _cut_out(apart.here, apart.there) or _cut_out(apart.there, apart.here)
-        for each in [apart] if is_told else _apart(apart.here, apart.there, by_marker=True):
-            at, to = (0, 0) if is_told else (apart.at, apart.to)
-            if spans := _cut_out(each.here, each.there):
-                lost[0].extend(
-                    Fragments(((at + each.at + start, at + each.at + end),), put) for start, end, put in spans
-                )
-            elif spans := _cut_out(each.there, each.here):
-                lost[1].extend(
-                    Fragments(((to + each.to + start, to + each.to + end),), put) for start, end, put in spans
-                )
+    for lines in _apart(_Apart(one, 0, other, 0), lines_of):
+        for words in _apart(lines, _TOKEN.findall):
+            is_told = _cut_out(words.here, words.there) or _cut_out(words.there, words.here)
+            for each in [words] if is_told else _apart(words, _TOKEN.findall, by_marker=True):
+                if spans := _cut_out(each.here, each.there):
+                    lost[0].extend(Fragments(((each.at + start, each.at + end),), put) for start, end, put in spans)
+                elif spans := _cut_out(each.there, each.here):
+                    lost[1].extend(Fragments(((each.to + start, each.to + end),), put) for start, end, put in spans)
     return lost
 
 
@@ -132,13 +128,13 @@ class _Apart(NamedTuple):
     to: int
 
 
-def _apart(one: str, other: str, *, by_marker: bool = False) -> Iterator[_Apart]:
-    """The differences by words; ``by_marker``: a marker is the same word in both."""
-    words, others = _TOKEN.findall(one), _TOKEN.findall(other)
-    known = words if by_marker else [word if re.match(r"\w", word) else "" for word in words]
-    at = to = 0
+def _apart(whole: _Apart, split: Callable[[str], Lines], *, by_marker: bool = False) -> Iterator[_Apart]:
+    """The differences by parts of a text; ``by_marker``: those that hold or are a marker may be the same."""
+    _, at, _, to = whole
+    parts, others = split(whole.here), split(whole.there)
+    known = parts if by_marker else ["" if MARKER in it or not re.search(r"\w", it) else it for it in parts]
     for _, start, end, low, high in _opcodes(known, others):
-        here, there = "".join(words[start:end]), "".join(others[low:high])
+        here, there = "".join(parts[start:end]), "".join(others[low:high])
         if here != there:
             yield _Apart(here, at, there, to)
         at, to = at + len(here.encode()), to + len(there.encode())
