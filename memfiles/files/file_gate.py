@@ -148,23 +148,26 @@ def erase(
 
     1. delete kept copies that hold one, or an earlier one, whose process may have been killed: the note is of both;
     2. scrub the sync ledger; 3. scrub every process's journal, and for the file of a user the index of entries;
-    4. strike the notes of them.
+    4. strike the notes of them, but of none whose earlier pieces could not be read.
     """
     if not lost:
         return 0
-    store, removed = manager.records, 0
+    store, removed, unread = manager.records, 0, set[str]()
     if isinstance(records, FilesOfUser):
         lost = {records.path(uid_of(path) or ""): gone for path, gone in lost.items()}
     for path, (_, texts) in lost.items():
         pieces = [piece_of(text.encode(), known=(), nonce=os.urandom(NONCE_BYTES)) for text in texts]
-        with suppress(MemfilesError):  # the record is gone, or broken by now
+        try:
             pieces += records.current(path).redactions
+        except MemfilesError as error:
+            unread.add(path)
+            _log.warning("what earlier redactions took out may be in kept copies until the next start: %s", error)
         removed += store.kept.remove(path, holding=pieces)
     of_users = records.files.opened() if isinstance(records, FilesOfUser) else None
     scrub = partial(of_users.release, list(lost)) if of_users is not None else store.scrub
     _scrub(manager, {path: revision for path, (revision, _) in lost.items()}, scrub)
     try:
-        (of_users.strike if of_users is not None else manager.place.notes.strike_forgets)(list(lost))
+        (of_users.strike if of_users is not None else manager.place.notes.strike_forgets)([*lost.keys() - unread])
     except MemfilesError as error:
         _log.warning("it is redacted, and the next start does so once more: %s", error)
     return removed

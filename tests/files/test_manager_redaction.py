@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +15,10 @@ import pytest
 
 from memfiles.errors import InvalidArgument
 from memfiles.files.manager import MemoryManager
+from memfiles.storage.home import home_of
+from memfiles.storage.store import with_files
+from tests.conftest import unavailable
+from tests.support import ROOT
 from tests.support.another_process import another_process
 from tests.support.records import declared, files_under, rewrite
 from tests.support.saved import files_holding
@@ -160,3 +168,53 @@ def test_a_killed_process_leaves_nothing_of_it(manager: MemoryManager, tmp_path:
         manager.redact("notes", TEXT)
 
     assert [] == holding(tmp_path, TEXT)
+
+
+KILLED = """
+import os, sys
+from memfiles.files import manager as module
+from tests.support.records import declared
+module.erase = lambda _, lost, __: os._exit(9) if lost else 0  # the record lost it, and nothing else was done
+manager = module.MemoryManager(sys.argv[1])
+manager.restore([declared("notes", cap=1 << 20), declared("plan")])
+manager.append("notes", "1 hunter2, 2 hunter3")
+manager.place.kept.keep("notes.json", b"hunter3", reason="it is torn", at="2026-11-22T00:00:00Z", folder="quarantine")
+manager.redact("notes", "hunter3")
+"""
+
+
+@pytest.mark.directory("a record in a store can be read by whoever can change it")
+def test_what_a_killed_redaction_left_stays_noted_while_nobody_can_tell_what_it_was(
+    manager: MemoryManager, tmp_path: Path
+) -> None:
+    """The record tells it, and cannot be read just when the next redaction asks: the next start removes the copy."""
+    if not hasattr(fcntl, "F_SETLEASE"):
+        unavailable("only Linux can keep others from opening a file")
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False)
+    home, record = home_of(tmp_path), tmp_path / "notes.json"
+    with_files(manager.records).recover()  # type: ignore[union-attr]
+    manager.checkpoint()
+    copies = home.kept.listing()
+
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    manager.subscribe(lambda change: leased.append(_leased(record)) if change.origin == "local" else None)
+    leased: list[int] = []
+    try:
+        manager.redact("notes", "2, ")
+    finally:
+        os.close(leased[0])
+        signal.signal(signal.SIGIO, before)
+
+    assert (9, copies) == (killed.returncode, home.kept.listing())
+    assert ["notes.json"] == [*home.notes.noted_forgets()]
+    with MemoryManager(tmp_path) as later:
+        later.restore(FILES)
+    assert ([], []) == (holding(tmp_path, "hunter3"), home.kept.listing())
+
+
+def _leased(path: Path) -> int:
+    """Change a file, and keep others from opening it until this descriptor is closed."""
+    path.write_bytes(path.read_bytes())
+    descriptor = os.open(path, os.O_RDONLY)
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    return descriptor
