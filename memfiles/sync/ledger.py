@@ -205,10 +205,11 @@ class Ledger:
             run("UPDATE note SET version = NULL, digest = NULL, inode = NULL, sent = NULL WHERE path = ?", path)
 
     def settle(self, signatures: Mapping[str, Signature]) -> None:
-        """The files with these signatures need no push."""
+        """The files with these signatures need no push, unless it was found meanwhile that the mirror lacks them."""
+        statement = "UPDATE note SET inode = ?, size = ?, mtime_ns = ? WHERE path = ? AND digest IS NOT NULL"
         with self._change() as run:
             for path, signature in signatures.items():
-                run("UPDATE note SET inode = ?, size = ?, mtime_ns = ? WHERE path = ?", *signature, path)
+                run(statement, *signature, path)
 
     @contextmanager
     def _change(self) -> Iterator[Run]:

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from memfiles.errors import StorageFailed
 from memfiles.storage.atomic import Signature
@@ -79,6 +80,19 @@ def test_a_copy_that_is_gone_is_to_be_put_again(book: Ledger) -> None:
 
     assert LedgerRow(body=b"body") == book.find("a.json")
     assert {} == book.versions()
+
+
+def test_a_file_that_was_compared_before_its_copy_was_gone_is_to_be_put_again(book: Ledger) -> None:
+    """A scan reads a file, and notes that it need not be read again after the mirror was found to have lost its copy.
+
+    Nobody would push it then, also after a restart, and the status would say that nothing is pending.
+    """
+    book.acknowledge(replace(COPY, signature=None))
+    compared = book.digests()
+    book.gone("a.json")
+    book.settle(dict.fromkeys(compared, SIGNATURE))
+
+    assert {} == book.signatures()
 
 
 def test_the_origin_is_one_for_all_processes_and_for_good(tmp_path: Path, book: Ledger) -> None:
