@@ -178,6 +178,9 @@ class EntryDownloads:
                 refused.add(path)
         if not records:
             return []
+        is_grave = any(map(is_tombstone, records.values()))
+        if is_grave:
+            self.ledger.meta.note("unwiped", "yes")  # before, for who finishes it after a kill
         with self.writing:
             written = self.replica.adopt(records)  # 1 durable
             copies = [(record, batch[record.path]) for record in written if record.path not in refused]
@@ -188,8 +191,10 @@ class EntryDownloads:
                 ],
                 *[Acknowledged(it.path, batch[it.path].version, None, 1) for it in written if it.path in refused],
             )
-        if any(map(is_tombstone, written)):
-            self.ledger.meta.note("unwiped", "yes")  # 3 nothing here holds a forgotten text
+        if is_grave:
+            self.ledger.meta.note(
+                "unwiped", "yes"
+            )  # 3 nothing here holds a forgotten text, also if it was wiped before
         return [record.path for record in written]
 
     def _admitted(self, record: EntryRecord) -> EntryRecord:

@@ -399,8 +399,7 @@ class _Jobs:
         """Remove what was forgotten or redacted elsewhere from journals, index and ledger; if that fails, later."""
         try:
             if self.ledger.meta.state().must_wipe:
-                self.replica.release_forgotten()
-                self.ledger.meta.wipe()
+                self.ledger.meta.wipe(self.replica.release_forgotten)
             self.errors.solved(_UNWIPED, answered=False)
         except MemfilesError as error:
             self.errors.note(_UNWIPED, error)

@@ -330,11 +330,13 @@ class LedgerMeta:
             for key, number in bounded.items():
                 run("UPDATE meta SET value = ? WHERE key = ?", str(number), key)
 
-    def wipe(self) -> None:
-        """Remove all traces of buried rows from the file."""
+    def wipe(self, release: Callable[[], None]) -> None:
+        """Remove all traces of buried rows from the file after a ``release``; once more later if one was buried now."""
+        self.note("unwiped", begun := secrets.token_hex(6))
+        release()
         self._compact()
         with self._change() as run:
-            run("DELETE FROM meta WHERE key = 'unwiped'")
+            run("DELETE FROM meta WHERE key = 'unwiped' AND value = ?", begun)
 
 
 def peek(where: str | PathLike[str] | MemoryHome, *, mirror: str) -> LedgerSnapshot:

@@ -295,6 +295,8 @@ class Reconciler:
         resolution = next(filter(None, tries), None)
         if resolution is None:
             return "equal"  # the record is gone
+        if resolution.buries is not None or resolution.redacts:
+            self.ledger.meta.note("unwiped", "yes")  # once more, as it may have been wiped before the change was made
         if resolution.note is not None:
             _log.warning("%s: %s", path, resolution.note)
         if step.stored.version:

@@ -56,7 +56,7 @@ class EntryMachine:
         )
         declared_files = list(files) or [declared("notes", content="# notes\n")]
         self.manager.restore(declared_files)
-        subscribers = Subscribers()
+        self.subscribers = subscribers = Subscribers()
         origin = self.book.meta.origin()
         self.entries = Entries(files_of(self.manager), rules=rules, subscribers=subscribers, origin=origin, now=now)
         self.manager.with_users(declared_files, lambda: self.entries.users)

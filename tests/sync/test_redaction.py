@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,18 +13,20 @@ from pathlib import Path
 import pytest
 
 from memfiles import Memory, RecordChanged
-from memfiles.errors import MirrorUnavailable
+from memfiles.errors import MirrorUnavailable, StorageFailed
+from memfiles.records.keys import user_file_path
 from memfiles.records.record import decode
 from memfiles.storage import quarantine
+from memfiles.storage.record_store import NOTHING, ChangeSet, Records
 from memfiles.sync import ledger
 from memfiles.sync.mirror import ANY, Condition
 from memfiles.sync.pack import INDEX, refresh_pack
 from mirrors import DirectoryMirror
 from mirrors.memory import MemoryMirror
 from tests.support import ROOT
-from tests.support.records import files_of, files_under
+from tests.support.records import declared, files_of, files_under
 from tests.support.saved import files_holding
-from tests.sync.conftest import Opener, content_in, in_mirror
+from tests.sync.conftest import Opener, content_in, in_mirror, wait_for
 from tests.sync.entry_machine import EntryMachine
 from tests.sync.mirrors_for_tests import AbsentMirror
 
@@ -94,6 +97,59 @@ def test_it_leaves_everything_that_keeps_earlier_versions(open_machine: Opener, 
     assert [] == holding(two, text, f"has {SECRET}")
     assert ["other"] == [why for _, why in quarantine.Quarantine(files_of(two.manager).descriptor).listing()]
     assert [] == objects_holding(mirror, text)
+
+
+def test_a_redaction_that_is_taken_over_during_a_wipe_is_wiped_as_well(tmp_path: Path, mirror: MemoryMirror) -> None:
+    """It is noted before the change is made, which waits for the record meanwhile: the index has the text until then."""
+    files, path = [declared("plan", per="user")], user_file_path("ada", "plan")
+    with (
+        EntryMachine(tmp_path / "one", mirror, files=files) as one,
+        EntryMachine(tmp_path / "two", mirror, files=files) as two,
+    ):
+        one.manager.append("plan", f"{SECRET} and more", user="ada")
+        one.flush()
+        two.pull()
+        one.manager.redact("plan", SECRET, user="ada")
+        one.flush()
+        has_lock, is_wiped = threading.Event(), threading.Event()
+
+        def keep(_: Records) -> tuple[None, ChangeSet]:
+            has_lock.set()
+            assert is_wiped.wait(60)
+            return None, NOTHING
+
+        keeping = threading.Thread(target=lambda: files_of(two.manager).change([path], keep))
+        pulling = threading.Thread(target=two.pull)
+        keeping.start()
+        assert has_lock.wait(60)
+        pulling.start()
+        is_noted = wait_for(lambda: two.book.meta.state().must_wipe)
+        two.sync._jobs.wipe()
+        is_wiped.set()
+        keeping.join()
+        pulling.join()
+
+        assert (True, "[redacted] and more") == (is_noted, two.manager.read("plan", user="ada"))
+        assert [] == two.holding(SECRET)
+
+
+def test_a_tombstone_that_came_just_before_a_close_cleans_the_kept_copies(tmp_path: Path, mirror: MemoryMirror) -> None:
+    """It was written, and the notes on the mirror were closed before they had it: the next pull removes the text."""
+    with EntryMachine(tmp_path / "one", mirror) as one, EntryMachine(tmp_path / "two", mirror) as two:
+        one.save("plan", SECRET)
+        record = one.record("plan")
+        assert record is not None
+        two.replica.keep(record.path, one.body("plan"), why="it lost in a merge", folder=quarantine.CONFLICTS)
+        one.forget("plan")
+        one.flush()
+        two.subscribers.add(lambda _: two.book.close())
+        with pytest.raises(StorageFailed, match="closed"):
+            two.pull()
+    with EntryMachine(tmp_path / "two", mirror) as two:
+        had = two.holding(SECRET)
+        two.pull()
+
+        assert ([True], []) == ([name.startswith("conflicts/") for name in had], two.holding(SECRET))
 
 
 def test_a_put_without_an_answer_does_not_bring_it_back(open_machine: Opener, mirror: MemoryMirror) -> None:
