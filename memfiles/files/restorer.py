@@ -116,7 +116,9 @@ class Restorer(Struct, frozen=True):
             again, written = store.change(due, decide)
             found, signatures = [*{**examined, **again}.values()], signatures | written
         for path, item in examined.items():
-            if item.is_bad and item.record is not None and item.record.redactions:  # the mirror's copy knows of these
+            if (
+                item.stored is not None and item.record is not None and item.record.redactions
+            ):  # of which nothing here knew
                 store.kept.remove(path, holding=item.record.redactions)
         seen = {
             path: Observed(item.record, signatures[path]) if item.record is not None else _observed(item)

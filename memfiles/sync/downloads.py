@@ -28,7 +28,7 @@ from memfiles.storage.fork_safety import Flag, renew_in_child
 from memfiles.sync.ledger import Acknowledged, Ledger
 from memfiles.sync.merge.merge_entries import fate
 from memfiles.sync.merge.merge_files import ConflictPolicy
-from memfiles.sync.merge.record_types import decode_entry_copy, encode_copy
+from memfiles.sync.merge.record_types import decode_entry_copy, encode_copy, pieces_in
 from memfiles.sync.mirror import THREADS, Answer, Mirror, NotingMirror, Stored, get_many, in_parallel
 from memfiles.sync.pack import read_pack
 
@@ -178,9 +178,11 @@ class EntryDownloads:
                 refused.add(path)
         if not records:
             return []
-        is_grave = any(map(is_tombstone, records.values()))
-        if is_grave:
+        redacted = {path: pieces for path, record in records.items() if (pieces := pieces_in(record))}
+        if is_erasure := bool(redacted) or any(map(is_tombstone, records.values())):
             self.ledger.meta.note("unwiped", "yes")  # before, for who finishes it after a kill
+        for path, pieces in redacted.items():
+            self.replica.remove_copies(path, holding=pieces)
         with self.writing:
             written = self.replica.adopt(records)  # 1 durable
             copies = [(record, batch[record.path]) for record in written if record.path not in refused]
@@ -191,10 +193,8 @@ class EntryDownloads:
                 ],
                 *[Acknowledged(it.path, batch[it.path].version, None, 1) for it in written if it.path in refused],
             )
-        if is_grave:
-            self.ledger.meta.note(
-                "unwiped", "yes"
-            )  # 3 nothing here holds a forgotten text, also if it was wiped before
+        if is_erasure:  # 3 nothing here holds a text that is gone, also if it was wiped before
+            self.ledger.meta.note("unwiped", "yes")
         return [record.path for record in written]
 
     def _admitted(self, record: EntryRecord) -> EntryRecord:

@@ -100,7 +100,7 @@ def test_it_leaves_everything_that_keeps_earlier_versions(open_machine: Opener, 
 
 
 def test_a_redaction_that_is_taken_over_during_a_wipe_is_wiped_as_well(tmp_path: Path, mirror: MemoryMirror) -> None:
-    """It is noted before the change is made, which waits for the record meanwhile: the index has the text until then."""
+    """It is noted before the change is made, which waits for the record: the index has the text until then."""
     files, path = [declared("plan", per="user")], user_file_path("ada", "plan")
     with (
         EntryMachine(tmp_path / "one", mirror, files=files) as one,
@@ -313,6 +313,29 @@ def test_what_a_broken_record_held_goes_when_the_mirror_replaces_it(open_machine
     until_quiet(two)
 
     assert ("# notes\none: [redacted]\n", []) == (two.manager.read("notes"), holding(two, SECRET))
+
+
+@pytest.mark.parametrize("user", [None, "ada"])
+def test_what_was_kept_of_a_record_goes_when_the_mirror_brings_it_back(
+    tmp_path: Path, mirror: MemoryMirror, user: str | None
+) -> None:
+    """It was removed by hand, or is of another disk, and the one that comes knows of a redaction made meanwhile."""
+    files = [declared("plan", per="user" if user else None)]
+    path = user_file_path(user, "plan") if user else "plan.json"
+    with EntryMachine(tmp_path / "one", mirror, files=files) as one:
+        one.manager.append("plan", f"{SECRET} and more", user=user)
+        one.flush()
+        with EntryMachine(tmp_path / "two", mirror, files=files) as two:
+            two.pull()
+            body = (two.directory / path).read_bytes()
+            two.replica.keep(path, body, why="it lost in a merge", folder=quarantine.CONFLICTS)
+        (two.directory / path).unlink()
+        one.manager.redact("plan", SECRET, user=user)
+        one.flush()
+    with EntryMachine(tmp_path / "two", mirror, files=files) as two:
+        two.pull()
+
+        assert ("[redacted] and more", []) == (two.manager.read("plan", user=user), two.holding(SECRET))
 
 
 def test_a_pack_with_the_text_is_removed(open_machine: Opener, mirror: MemoryMirror) -> None:
