@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused
+from memfiles.errors import InvalidArgument, MirrorRefused
+from memfiles.storage.atomic import storage_failure
 from memfiles.sync.mirror import Mirror
 from mirrors.sealed.bucket import OnProgress, Sealing, SealReport
 from mirrors.sealed.copy import open_copy
@@ -71,7 +72,8 @@ class Keeper:
         """Seal every record in the mirror with the first key. May be repeated, and stopped anywhere.
 
         In a bucket that was never signed, every record is signed. Later, an unsigned record is signed only if this
-        directory holds the same bytes, or with ``accept_unsigned``. ``MirrorUnavailable`` if the mirror cannot be read.
+        directory holds the same bytes, or with ``accept_unsigned``. ``MirrorUnavailable`` if the mirror cannot be read,
+        ``StorageFailed`` if it is not known whether it was signed.
         """
         keys, mirror = self.keys, self._open_mirror()
         notes = self._notes
@@ -91,8 +93,7 @@ class Keeper:
 
     def _noted(self, notes: Notes) -> bytes | None:
         """Whether this machine began to sign this mirror's unsigned objects, or is done with it; None: neither."""
-        with suppress(MemfilesError, OSError):
-            if noted := notes.get(_NOTE):
-                state, _, url = noted.body.partition(b" ")
-                return state if url in (b"", self._url) else None
-        return None
+        with storage_failure("whether the mirror was signed before cannot be read"):
+            noted = notes.get(_NOTE)
+        state, _, url = noted.body.partition(b" ") if noted is not None else (None, b"", b"")
+        return state if url in (b"", self._url) else None

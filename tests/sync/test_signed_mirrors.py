@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from memfiles import Memory, Workflow
-from memfiles.errors import MirrorRefused
+from memfiles.errors import MemfilesError, MirrorRefused
 from memfiles.memory import keeper_of
 from memfiles.sync.mirror import BODY_MAX_BYTES
 from memfiles.sync.pack import FEWEST_RECORDS, INDEX
@@ -325,6 +325,26 @@ def test_what_was_slipped_in_is_not_signed_with_the_rest(tmp_path: Path, bucket:
     assert (1, ["notes-1.json"]) == (first.signed, list(first.refused))
     assert (1, {}) == (second.signed, second.refused)
     assert forged == KEYS.open("notes-1.json", (bucket / "notes-1.json").read_bytes())
+
+
+def test_nothing_is_signed_while_it_cannot_be_read_whether_the_bucket_was_signed(tmp_path: Path, bucket: Path) -> None:
+    """Somebody replaced all of it by records that are not signed: it looked like one that never was."""
+    signed_world(tmp_path / "one", bucket, "")
+    declared = Workflow.load(write_workflow(tmp_path / "one", workflow(bucket)))
+    keeper_of(declared).rekey()
+    for key, body in records_in(bucket).items():
+        (bucket / key).write_bytes(KEYS.open(key, body).replace(b"notes", b"NOTES"))
+    note = tmp_path / "one" / ".memory" / ".state" / "signing"
+    body = note.read_bytes()
+    note.unlink()
+    note.mkdir()
+    with pytest.raises(MemfilesError, match="signing"):
+        keeper_of(declared).rekey()
+    note.rmdir()
+    note.write_bytes(body)
+
+    assert not any(map(is_sealed, records_in(bucket).values()))
+    assert ["notes-1.json"] == [*keeper_of(declared).rekey().refused]  # the others are as this machine has them
 
 
 class Killed(BaseException):
