@@ -248,7 +248,7 @@ class StoreSource:
         self.descriptor = Descriptor.of_directory(self.folder)
         self._point: str | None = None
         self.heard: str | None = None  # up to where the rows have, or will have, what the feed told
-        self.has_erased = False  # whether a row of something forgotten was replaced, of which the file may have words
+        self.has_erased = False  # whether a row of what was forgotten or redacted since may have left words in the file
         self.unread: set[str] = set()
 
     def signature(self, path: str) -> Signature | None:
@@ -268,7 +268,7 @@ class StoreSource:
                 if found is not None and found == writer.signature(path):
                     continue
                 row = self._read(path, view) if found is not None else None
-                is_gone = row is None or row.state == "forgotten"
+                is_gone = row is None or row.state == "forgotten" or row.redacted
                 self.has_erased |= is_gone and self.is_kept and writer.signature(path) is not None
                 if row is None:
                     writer.remove(path)

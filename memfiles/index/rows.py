@@ -36,7 +36,7 @@ class Row(NamedTuple):
     The row of a mark has only the path, scope, level, revision, time, ids, signature and, as its cause, its type, or
     the plan that last changed what was erased; as its key, a tombstone of no run has the folder of the entry.
     ``content`` goes to the texts, with when it was ``said``; ``sources`` and ids (``lineage``, ``aliases``, ``epoch``)
-    are only selected by: not read back. A plain tuple, as each save makes one.
+    are only selected by, and whether it was ``redacted`` is not written: not read back. A plain tuple, as each save makes one.
     """
 
     path: str
@@ -71,6 +71,7 @@ class Row(NamedTuple):
     aliases: tuple[str, ...] = ()
     epoch: str = ""
     said: str = ""
+    redacted: bool = False
 
 
 _described = attrgetter(  # in the order of a ``Row``, up to its state
@@ -102,6 +103,7 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
         (*record.aliases, *record.authors),
         record.epoch,
         record.said_at or text.updated_at,
+        bool(text.redactions),
     )
     return Row._make((*_described(record), *state, *content, *named))
 
@@ -183,7 +185,7 @@ def row_from(found: tuple[Any, ...]) -> Row:
     values[_PINNED_AT] = bool(values[_PINNED_AT])
     values[_PROVENANCE_AT] = Provenance(**from_json(values[_PROVENANCE_AT]))
     signature = None if found[_SIGNATURE_AT] is None else Signature(*found[_SIGNATURE_AT:])
-    return Row._make((*values, signature, "", (), "", (), "", ""))
+    return Row._make((*values, signature, "", (), "", (), "", "", False))
 
 
 def stored(signature: Signature | None) -> Signature | None:

@@ -14,6 +14,7 @@ import pytest
 
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
+from memfiles.files.manager import MemoryManager
 from memfiles.index.record_source import StoreSource
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.home import home_of
@@ -21,6 +22,7 @@ from tests.conftest import unavailable
 from tests.support import ROOT
 from tests.support.another_process import another_process
 from tests.support.postgres import PostgresServer
+from tests.support.records import declared
 from tests.support.saved import Visitor
 
 pytestmark = pytest.mark.slow
@@ -62,6 +64,16 @@ def entries_at(url: str, cache: Path | None) -> Iterator[Entries]:
         entries = Entries(store, rules=EntryRules(), subscribers=Subscribers())
         stack.callback(entries.close)
         yield entries
+
+
+@contextmanager
+def plans_at(url: str, entries: Entries) -> Iterator[MemoryManager]:
+    """A memory file that each user has."""
+    files = [declared("plan", per="user")]
+    with MemoryManager(url) as manager:
+        manager.restore(files)
+        manager.with_users(files, lambda: entries.users)
+        yield manager
 
 
 def found(entries: Entries, query: str) -> list[str]:
@@ -169,6 +181,21 @@ def test_nothing_forgotten_is_left_in_it_by_who_searches_again(url: str, tmp_pat
             os.kill(worker.pid, signal.SIGKILL)
 
     assert (("['secret']", True), "[]", []) == (first, second, holding(cache, b"uagmir"))
+
+
+def test_nothing_redacted_is_left_in_it_by_who_searches_again(url: str, tmp_path: Path) -> None:
+    """Nor what another machine took out of the file of a user."""
+    cache = tmp_path / "cache"
+    with entries_at(url, tmp_path / "elsewhere") as other, plans_at(url, other) as plans:
+        plans.append("plan", "xylophone quagmire", user="ada")
+        with another_process(WORK, url, cache, "xylophone") as worker:
+            first = worker.hear(), bool(holding(cache, b"quagmire"))
+            plans.redact("plan", "quagmire", user="ada")
+            worker.tell("xylophone")
+            second = worker.hear()
+            os.kill(worker.pid, signal.SIGKILL)
+
+    assert (("[]", True), "[]", []) == (first, second, holding(cache, b"quagmire"))
 
 
 def test_an_index_whose_words_are_made_by_other_versions_is_removed(url: str, tmp_path: Path) -> None:
