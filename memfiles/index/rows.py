@@ -36,7 +36,7 @@ class Row(NamedTuple):
     The row of a mark has only the path, scope, level, revision, time, ids, signature and, as its cause, its type, or
     the plan that last changed what was erased; as its key, a tombstone of no run has the folder of the entry.
     ``content`` goes to the texts, with when it was ``said``; ``sources`` and ids (``lineage``, ``aliases``, ``epoch``)
-    are only selected by, and whether it was ``redacted`` is not written: not read back. A plain tuple, as each save makes one.
+    are only selected by, ``redacted`` is not written: not read back. A plain tuple, as each save makes one.
     """
 
     path: str

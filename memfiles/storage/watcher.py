@@ -232,7 +232,8 @@ class FeedWatcher:
         self._store, self._files, self._entries = store, files, entries
         self._ended = Flag()
         self._point: str | None = None
-        self._complaint = ""
+        self._left: dict[str, None] = {}  # the paths of records that are still to be examined
+        self._complaints: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
         if isinstance(store, RemoteStore):
             self._point = store.point()  # before anyone relies on being told
@@ -257,32 +258,36 @@ class FeedWatcher:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                if self._point is None or self._store.wait(self._point, seconds=_FEED_SECONDS):
+                if self._left or self._point is None or self._store.wait(self._point, seconds=_FEED_SECONDS):
                     told = self._store.changes(self._point)
                     # what everybody would be told of after a restart of the server is no news
-                    self._look(told.recent if told.complete else told.records)
+                    self._left |= dict.fromkeys(told.recent if told.complete else told.records)
                     self._point = told.until
-                self._complaint = ""
+                    self._look()
+                if self._left:
+                    self._ended.wait(_SWEEP_WITHOUT_EVENTS_SECONDS)
+                else:
+                    self._complaints.clear()
             except Exception as error:
                 self._complain(error)
                 self._ended.wait(_SWEEP_WITHOUT_EVENTS_SECONDS)
 
-    def _look(self, changed: Iterable[str]) -> None:
-        for path in changed:
+    def _look(self) -> None:
+        """Examine the records that are left; one that cannot be examined now stays among them."""
+        for path in list(self._left):
             is_entry = path.startswith(f"{ENTRIES}/")
             watched, short = (self._entries, path[len(ENTRIES) + 1 :]) if is_entry else (self._files, path)
-            record = watched.record_at(short) if watched is not None else None
-            if watched is None or record is None:
-                continue
             try:
-                watched.look(record)
+                if watched is not None and (record := watched.record_at(short)) is not None:
+                    watched.look(record)
+                del self._left[path]
             except Exception as error:
                 self._complain(error)
 
     def _complain(self, error: Exception) -> None:
-        """Say once what is wrong, until it works again."""
-        if not self._ended.is_set() and str(error) != self._complaint:
-            self._complaint = str(error)
+        """Say once what is wrong, until all works again."""
+        if not self._ended.is_set() and str(error) not in self._complaints:
+            self._complaints.add(str(error))
             trace = None if isinstance(error, MemfilesError) else error
             _log.warning("changes of others are heard of later: %s", error, exc_info=trace)
 

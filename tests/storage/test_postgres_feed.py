@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from memfiles.errors import StorageFailed
 from memfiles.storage.entry_folders import Pause
 from memfiles.storage.postgres.store import KEPT_SECONDS, PostgresStore
 from memfiles.storage.watcher import FeedWatcher
@@ -280,6 +281,22 @@ def test_news_after_a_start_of_the_server_are_those_alone(
     assert ["new.json"] == looks.records
 
 
+def test_a_change_that_could_not_be_examined_is_examined_again(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """The store could not be reached just when it was: the feed tells of it once, and others come first."""
+    store, looks = open_store(server.workspace()), Looks()
+    looks.fails = ["a.json"]
+    watcher = FeedWatcher(store, looks, None)
+    try:
+        put(store, {"a.json": "1", "b.json": "1"})
+        looks.wait_for("a.json")
+    finally:
+        watcher.close()
+
+    assert (["b.json", "a.json"], []) == (looks.records, looks.fails)
+
+
 class Looks:
     """Notes which records are examined; see ``Watched``."""
 
@@ -287,6 +304,7 @@ class Looks:
 
     def __init__(self) -> None:
         self.records: list[str] = []
+        self.fails: list[str] = []  # each once
         self._looked = threading.Condition()
 
     def folder(self) -> Path:
@@ -299,6 +317,9 @@ class Looks:
 
     def look(self, record: str) -> bool:
         """See ``Watched``."""
+        if record in self.fails:
+            self.fails.remove(record)
+            raise StorageFailed("the store cannot be reached")
         with self._looked:
             self.records.append(record)
             self._looked.notify_all()
