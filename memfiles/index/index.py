@@ -167,7 +167,7 @@ class Index:
 
     def _compared(self, folders: list[str], *, is_all: bool = False, pause: Pause) -> list[str] | None:
         """Temp files of dead writers in these folders, which were compared; None if the database cannot be used."""
-        with suppress(IndexUnusable):
+        with suppress(IndexUnusable), failures():
             look = self._records.look(self._peek, folders, timed=is_all, pause=pause)
             return self._maintain(partial(self._maintenance.verify, None if is_all else folders, look))
         return None
@@ -313,8 +313,9 @@ class Index:
             try:
                 if self._keeper is not None and self._maintenance.trust in _SHUT:
                     self._keeper.fetch()
-                self._maintenance.open()
-                return work()
+                with failures():
+                    self._maintenance.open()
+                    return work()
             except DatabaseLost as error:
                 lost = error
                 if not isinstance(error, IndexReplaced):

@@ -6,6 +6,7 @@ changes meanwhile is found to differ again.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -22,6 +23,7 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 
 from memfiles.errors import StorageFailed
+from memfiles.index.database import IndexUnusable
 from memfiles.index.rows import Row, RowWriter, stored
 from memfiles.index.text.fts import as_json
 from memfiles.index.text.languages import made_with
@@ -61,7 +63,6 @@ _COMPARED_MAX = 4096  # folders that are remembered
 _AT_ONCE = 256  # records of a store that are read with one question
 _FOLDERS_MAX = 64  # processes of one machine that keep an index of one store
 _STORE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
 
 Ask = Callable[[Callable[[sqlite3.Connection], list[Any]]], list[Any]]
 """Answers a question from the tables."""
@@ -112,11 +113,13 @@ class RecordSource(Struct, frozen=True):
     unread: set[str] = field(default_factory=set)  # records that exist and cannot be read at the moment
 
     def signature(self, path: str) -> Signature | None:
-        """The signature that the row of this file must have; None if there cannot be a file."""
+        """The signature that the row of this file must have; None if there cannot be a file. ``IndexUnusable``."""
         try:
             return stored(atomic.signature(self.directory, path))
-        except OSError:
-            return None
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+                return None
+            raise IndexUnusable(f"{path} cannot be examined: {atomic.reason(error)}") from error
 
     def refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
         """Make the rows of these records equal to the files, in the caller's transaction; ``known`` rows are so."""
