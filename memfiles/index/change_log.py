@@ -109,7 +109,9 @@ class ChangeLog:
 
     def is_linked(self) -> bool:
         """Whether it is still in some folder: cheaper than ``size``, and as good unless folders are moved."""
-        return os.fstat(self._descriptor).st_nlink > 0
+        with suppress(OSError):  # then it is opened again
+            return os.fstat(self._descriptor).st_nlink > 0
+        return False
 
     def append(self, line: bytes) -> bool:
         """Write a line. If it cannot be written whole, the log is removed, and all processes verify all records."""
@@ -236,7 +238,8 @@ class Announcements:
     def intend(self, paths: Sequence[str]) -> str:
         """Announce a change of these records; returns its token."""
         token = f"{self.process}:{next(self._numbers):x}"
-        self._append(self._linked(), intent_line(token, paths))
+        with storage_failure(f"{PATH} cannot be used", IndexUnusable):
+            self._append(self._linked(), intent_line(token, paths))
         self.open_intents[token] = tuple(paths)
         return token
 
@@ -244,7 +247,7 @@ class Announcements:
         """End a change, done or not; returns its paths. If that cannot be written, all records must be verified."""
         try:
             self._append(self._linked(), done_line(token))
-        except StorageFailed:
+        except (StorageFailed, OSError):
             self.is_incomplete = True
         finally:  # not before: a log that took another's place is to have both lines
             paths = self.open_intents.pop(token, ())

@@ -239,11 +239,12 @@ class Store:
     def _drop_from_journals(self, paths: Collection[str]) -> None:
         """Return once no journal holds a version of these records; replaying it would bring a removed one back."""
         self.checkpoint()
-        names = [name for name in recovery.journal_names(self.descriptor) if name != self._journal.name]
-        if any(recovery.may_hold_version(self.descriptor, name, paths) for name in names):
-            self.scrub()
-        elif self._flush:
-            recovery.sync_journals(self.descriptor)
+        with storage_failure("no record was removed, as the journals cannot be looked at"):
+            names = [name for name in recovery.journal_names(self.descriptor) if name != self._journal.name]
+            if any(recovery.may_hold_version(self.descriptor, name, paths) for name in names):
+                self.scrub()
+            elif self._flush:
+                recovery.sync_journals(self.descriptor)
 
     def _remove(self, found: Mapping[str, Signature]) -> None:
         """Remove the files of these records that still have these signatures."""

@@ -23,7 +23,7 @@ from tests.durability.tracer import Traced, can_trace
 from tests.support.saved import Visitor, entries_in, saved
 
 pytestmark = [pytest.mark.slow, pytest.mark.directory("the calls to the system are those on files")]
-ANN = Visitor()
+ANN, RUN = Visitor(), Visitor(run="evt-1")
 KEYS = ["first", "second"]
 FAILING = 3  # calls in a row: one alone is often made again
 Ask = Callable[[Entries], Any]
@@ -49,6 +49,28 @@ def test_a_read_that_fails_hides_no_entry(tmp_path: Path, ask: Ask, is_warm: boo
     wrong = [each for each in told if each[1] not in ("failed", KEYS) or each[2:] != [KEYS, KEYS]]
     assert [] == wrong
     assert KEYS in [answer for _, answer, *_ in told]
+
+
+def deleted(entries: Entries) -> str:
+    return entries.delete(ANN, "first").key
+
+
+def ended(entries: Entries) -> int:
+    return entries.end_run(RUN)
+
+
+@pytest.mark.parametrize(("change", "done"), [(deleted, "first"), (ended, 1)], ids=["delete", "end of a run"])
+def test_a_change_that_fails_is_an_error_of_ours(tmp_path: Path, change: Ask, done: Any) -> None:
+    """One that returned was made, also if the disk failed after the commit; and later questions are answered right."""
+    if not can_trace():
+        unavailable("this machine does not let a process trace its child")
+    with entries_in(tmp_path / "base") as entries:
+        entries.save(ANN, "first", "zebra one")
+    told = [*refused(tmp_path, change, is_warm=True)]
+
+    left = [KEYS if change is ended else ["second"]] * 2
+    assert [] == [each for each in told if each[1:] not in ([done, *left], ["failed", *left], ["failed", KEYS, KEYS])]
+    assert done in [answer for _, answer, *_ in told]
 
 
 def test_an_entry_whose_file_cannot_be_looked_at_is_not_taken_for_gone(tmp_path: Path) -> None:
@@ -88,6 +110,7 @@ def answered(directory: Path, ask: Ask, *, refuse: int, is_warm: bool, name: str
             entries.save(ANN, "first", "zebra one")  # the first save of a process brings the index up to date
             searched(entries)
         entries.save(ANN, "second", "zebra two")
+        entries.save(RUN, "mine", "said in a run", category="conversation")
 
         def act(_: object = opened) -> None:  # which stays open until the process ends
             told: list[Any] = ["failed"]
