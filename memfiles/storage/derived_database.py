@@ -351,7 +351,7 @@ class MirrorFiles(Struct, frozen=True):
             yield connection
 
     def scrub_database(self, file: DerivedFile, work: Callable[[Any], None]) -> None:
-        """See ``MirrorSide``; one that cannot be read is removed, as it may hold anything."""
+        """See ``MirrorSide``; one that cannot be read is replaced, as it may hold anything."""
         with file.failures():
             if not (self.directory / file.path).exists():
                 return
@@ -363,7 +363,11 @@ class MirrorFiles(Struct, frozen=True):
                 connection.execute("COMMIT")
                 connection.execute("VACUUM")  # a row that was once moved to another page left its bytes in the first
         except DatabaseLost:
-            self.database(file).start_over()
+            (database := self.database(file)).start_over()
+            with database.transaction() as connection:
+                work(connection)
+            database.settle()
+            database.close()
 
     def turns(self, folder: str) -> Turns:
         """See ``MirrorSide``."""

@@ -221,7 +221,7 @@ class Ledger:
                     _drop_versions_of_other_keys(connection, frozenset(self._keys()))
                     yield lambda statement, *values: connection.execute(statement, values)
             except DatabaseLost:
-                database.start_over()
+                self._start_over()
                 raise
 
     def _compact(self) -> None:
@@ -236,8 +236,15 @@ class Ledger:
         try:
             self._database.connection()
         except DatabaseLost:
-            self._database.start_over()
+            self._start_over()
         return self._database
+
+    def _start_over(self) -> None:
+        """Begin anew where the notes were lost, and with them what was still to be wiped, or to go from the pack."""
+        self._database.start_over()
+        with self._database.transaction() as connection:
+            connection.execute(_NOTE, ("unwiped", "yes"))
+            connection.execute(_NOTE, ("redactions", "1"))
 
     def _drop_untrusted(self, connection: Any) -> None:
         """Empty the notes if they are of another mirror or may have met a power cut; a copy gets an id of its own."""

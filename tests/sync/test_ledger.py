@@ -236,6 +236,23 @@ def test_damaged_notes_are_started_over(tmp_path: Path, book: Ledger, damage: by
     assert "v1" == again.find("a.json").version
 
 
+@pytest.mark.parametrize("is_noticed_by_a_redaction", [True, False])
+def test_what_was_to_be_wiped_is_not_lost_with_the_notes(
+    tmp_path: Path, book: Ledger, is_noticed_by_a_redaction: bool
+) -> None:
+    """Nor what was to go from the pack of the mirror: nobody knows it any more, so it is done."""
+    book.acknowledge(COPY)
+    before = book.meta.state()
+    book.close()
+    (tmp_path / PATH).write_bytes(b"not a database" * 100)
+    if is_noticed_by_a_redaction:
+        bookkeeping.scrub(tmp_path, {"a.json": 4})
+    after = Ledger(tmp_path, mirror=MIRROR).meta.state()
+
+    assert (False, False) == (before.must_wipe, before.must_remove_pack)
+    assert (not is_noticed_by_a_redaction, True) == (after.must_wipe, after.must_remove_pack)
+
+
 def test_a_redaction_takes_the_text_out(tmp_path: Path, book: Ledger) -> None:
     """No file of the notes holds the text of the record from before it was redacted; the version stays known."""
     book.acknowledge(Acknowledged("a.json", "v1", b"a needle in it", 3, "digest", SIGNATURE))
