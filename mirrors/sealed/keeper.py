@@ -6,8 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from memfiles.errors import InvalidArgument, MirrorRefused
-from memfiles.storage.atomic import storage_failure
+from memfiles.errors import InvalidArgument, MirrorRefused, StorageFailed
 from memfiles.sync.mirror import Mirror
 from mirrors.sealed.bucket import OnProgress, Sealing, SealReport
 from mirrors.sealed.copy import open_copy
@@ -93,7 +92,10 @@ class Keeper:
 
     def _noted(self, notes: Notes) -> bytes | None:
         """Whether this machine began to sign this mirror's unsigned objects, or is done with it; None: neither."""
-        with storage_failure("whether the mirror was signed before cannot be read"):
+        try:
             noted = notes.get(_NOTE)
+        except OSError as error:
+            why = error.strerror or error
+            raise StorageFailed(f"whether the mirror was signed before cannot be read: {why}") from error
         state, _, url = noted.body.partition(b" ") if noted is not None else (None, b"", b"")
         return state if url in (b"", self._url) else None
