@@ -21,7 +21,7 @@ from tests.model.script import Script, parse
 from tests.support import ROOT
 
 SCRIPTS = 3000  # the most that are run to catch one
-STEPS_MAX = 6
+STEPS_MAX = 8
 _COPIED = ("memfiles", "mirrors", "tests")
 
 
@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is kept for a user who was forgotten elsewhere stays",
-        "memfiles/index/queries.py",
+        "memfiles/index/database.py",
         "ON e.epoch = m.lineage AND e.epoch <> ''",
         "ON e.epoch = m.lineage AND e.epoch = ''",
         mode="users",

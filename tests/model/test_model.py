@@ -20,7 +20,7 @@ from tests.model.mutants import MUTANTS, STEPS_MAX, Mutant, catch
 from tests.model.script import MODES, Step, generate, parse
 from tests.model.shrink import shrink
 from tests.model.world import quiet, run
-from tests.support import programs
+from tests.support import ROOT, programs
 
 IS_SWEEP = "MEMFILES_SCRIPTS" in os.environ
 SCRIPTS = int(os.environ.get("MEMFILES_SCRIPTS", "20"))
@@ -157,6 +157,12 @@ def failures(count: int, **kind: Any) -> list[str]:
     with quiet():
         shown = [f"{shrunk(generate(seed, **kind), rule)}## {rule}" for seed, rule in failed[:3]]
     return [*shown, *[f"seed {seed}: {rule}" for seed, rule in failed[3:]]]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda it: it.name)
+def test_a_rule_to_take_out_is_there_once(mutant: Mutant) -> None:
+    """A sweep would otherwise be the first to find that it has moved."""
+    assert 1 == (ROOT / mutant.path).read_text("utf-8").count(mutant.old)
 
 
 @pytest.mark.slow
