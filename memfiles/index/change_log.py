@@ -109,9 +109,10 @@ class ChangeLog:
 
     def is_linked(self) -> bool:
         """Whether it is still in some folder: cheaper than ``size``, and as good unless folders are moved."""
-        with suppress(OSError):  # then it is opened again
+        try:
             return os.fstat(self._descriptor).st_nlink > 0
-        return False
+        except OSError:
+            return False  # it is opened again
 
     def append(self, line: bytes) -> bool:
         """Write a line. If it cannot be written whole, the log is removed, and all processes verify all records."""
@@ -238,8 +239,10 @@ class Announcements:
     def intend(self, paths: Sequence[str]) -> str:
         """Announce a change of these records; returns its token."""
         token = f"{self.process}:{next(self._numbers):x}"
-        with storage_failure(f"{PATH} cannot be used", IndexUnusable):
+        try:
             self._append(self._linked(), intent_line(token, paths))
+        except OSError as error:
+            raise IndexUnusable(f"{PATH} cannot be used: {atomic.reason(error)}") from error
         self.open_intents[token] = tuple(paths)
         return token
 
