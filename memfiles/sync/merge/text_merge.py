@@ -146,6 +146,8 @@ def _cut_out(whole: str, left: str) -> list[tuple[int, int, bytes]]:
     first, *others = left.encode().split(marker)
     if not others:
         start = common_prefix(text, first)
+        while start < len(text) and text[start] & 0xC0 == 0x80:  # within a character, which stays whole
+            start -= 1
         end = len(text) - len(first) + start
         return [(start, end, b"")] if start < end and text[end:] == first[start:] else []
     spans, done = [], len(first)

@@ -292,6 +292,8 @@ LOST: dict[str, tuple[str, str, list[str], list[str]]] = {
     "two parts of one word": ("ahuntbfishc", "a[redacted]b[redacted]c", ["hunt", "fish"], []),
     "a part on each side": ("hunt\nand\n[redacted]\n", "[redacted]\nand\nfish\n", ["hunt"], ["fish"]),
     "a bracket at its end": ("[hunt] it", "[redacted] it", ["[hunt]"], []),
+    "characters of two bytes that begin alike": ("\u00e0\u00e9", "\u00e9", ["\u00e0"], []),
+    "characters of three bytes that begin alike": ("\u4e00\u4e09\n", "\u4e09\n", ["\u4e00"], []),
     "an earlier marker": ("[redacted] hunt\n", "[redacted] [redacted]\n", ["hunt"], []),
     "other words": ("the word is hunt\n", "a phrase is fish\n", [], []),
     "other words next to a marker": ("one hunt two\n", "one [redacted]fish two\n", [], []),
