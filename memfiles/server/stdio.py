@@ -43,7 +43,7 @@ _NOT_JSON = f"not JSON in UTF-8, or more than {MESSAGE_MAX} bytes on one line"
 _NOT_A_MESSAGE = (
     "not a JSON-RPC message: it needs jsonrpc, method, an id that is text or a whole number, and params as an object"
 )
-_ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\\0-\x1f]{0,200}")\s*'
+_ID = rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,17})|"[^"\\\0-\x1f]{0,200}")\s*'
 _ID_FIRST = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"\s*,\s*){0,2}' + _ID + rb"[,}]")
 _ID_LAST = re.compile(_ID + rb"\}\s*\Z")
 _END = 512  # bytes of a line that may hold the id

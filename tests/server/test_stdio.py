@@ -321,6 +321,8 @@ def test_a_request_with_an_id_that_is_none_is_answered(name: str) -> None:
         (b'{"method":"x","params":' + b'{"id":' * 50_000 + b"1" + b"}" * 50_000 + b',"id":"b"}', PARSE_ERROR, "b"),
         (b'{"method":"x","params":' + b'{"id":' * 50_000 + b"1" + b"}" * 50_001, PARSE_ERROR, None),
         (b'{"jsonrpc":"2.0","params":{"id":3},"id":2', PARSE_ERROR, None),
+        (b'{"id": 007, "method": "x", oops}', PARSE_ERROR, None),
+        (b'{"id": -0, "method": "x", oops}', PARSE_ERROR, 0),
         (PING_WITH_ID.encode() % (b"9" * 5000), PARSE_ERROR, None),
         (b'[{"jsonrpc":"2.0","id":2,"method":"ping"}]', INVALID_REQUEST, None),
         (b"[]", INVALID_REQUEST, None),
