@@ -145,7 +145,7 @@ def stats(
     report: RestoreReport,
     sync: SyncStatus,
 ) -> Stats:
-    """See ``Memory.stats``; ``problems`` says what is wrong with files, by uid, and entries, by path, not readable."""
+    """See ``Memory.stats``; ``problems`` are those of files by uid and of entries by path."""
     if every not in EVERY:
         raise InvalidArgument(f"every must be one of {', '.join(EVERY)}")
     start = moment_in(since, what="since", now=utc_now()) if since is not None else ""
@@ -165,7 +165,8 @@ def stats(
     declared, lowest = workflow.memory.files, workflow.levels.lowest
     may_see = [file for file in declared if readable is None or (file.level or lowest) in readable]
     unread = [Attention("bad", "file", file.name, problems[file.uid]) for file in may_see if file.uid in problems]
-    if unread_entries := [why for path, why in problems.items() if entry_place(path) is not None]:
+    unread_entries = [why for path, why in problems.items() if entry_place(path) is not None]
+    if unread_entries and readable is None:  # else nobody can tell whether they are at a level that may be seen
         more = f"; and {len(unread_entries) - 1} more" if len(unread_entries) > 1 else ""
         unread.append(Attention("bad", "entries", "", f"an entry cannot be read: {unread_entries[0]}{more}"))
     found = sorted([*unread, *_attention(files, report, by_agent, sync, len(kept))], key=lambda it: it.state)
