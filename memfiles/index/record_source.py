@@ -113,13 +113,18 @@ class RecordSource(Struct, frozen=True):
     unread: set[str] = field(default_factory=set)  # records that exist and cannot be read at the moment
 
     def signature(self, path: str) -> Signature | None:
-        """The signature that the row of this file must have; None if there cannot be a file. ``IndexUnusable``."""
+        """The signature that the row of this file must have; None if there can be no row. ``IndexUnusable``."""
         try:
-            return stored(atomic.signature(self.directory, path))
+            found = atomic.signature(self.directory, path)
         except OSError as error:
-            if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
-                return None
-            raise IndexUnusable(f"{path} cannot be examined: {atomic.reason(error)}") from error
+            if is_of_one_file(error):
+                self.unread.add(path)
+            elif error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+                raise IndexUnusable(f"{path} cannot be examined: {atomic.reason(error)}") from error
+            return None
+        if found is None:
+            self.unread.discard(path)
+        return stored(found)
 
     def refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
         """Make the rows of these records equal to the files, in the caller's transaction; ``known`` rows are so."""
@@ -131,10 +136,7 @@ class RecordSource(Struct, frozen=True):
             if found is not None and found == writer.signature(path):
                 continue
             row = self._row(path) if found is not None else None
-            if row is None:
-                writer.remove(path)
-            else:
-                writer.put(row)
+            writer.remove(path) if row is None else writer.put(row)
         writer.finish()
 
     def times(self) -> dict[str, int]:
@@ -267,16 +269,14 @@ class StoreSource:
         for some in (wanted[start : start + _AT_ONCE] for start in range(0, len(wanted), _AT_ONCE)):
             view = self._store.view(some)
             for path in some:
-                found = stored(view.signature(path))
-                if found is not None and found == writer.signature(path):
+                found, held = stored(view.signature(path)), writer.signature(path)
+                if found is not None and found == held:
                     continue
                 row = self._read(path, view) if found is not None else None
-                is_gone = row is None or row.state == "forgotten" or row.redacted
-                self.has_erased |= is_gone and self.is_kept and writer.signature(path) is not None
-                if row is None:
-                    writer.remove(path)
-                else:
-                    writer.put(row)
+                if held is not None and self.is_kept:
+                    is_gone = row is None or row.state == "forgotten" or row.redactions > writer.redactions(path)
+                    self.has_erased |= is_gone
+                writer.remove(path) if row is None else writer.put(row)
         writer.finish()
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class Row(NamedTuple):
     The row of a mark has only the path, scope, level, revision, time, ids, signature and, as its cause, its type, or
     the plan that last changed what was erased; as its key, a tombstone of no run has the folder of the entry.
     ``content`` goes to the texts, with when it was ``said``; ``sources`` and ids (``lineage``, ``aliases``, ``epoch``)
-    are only selected by, ``redacted`` is not written: not read back. A plain tuple, as each save makes one.
+    are only selected by, as the number of ``redactions``: not read back. A plain tuple, as each save makes one.
     """
 
     path: str
@@ -71,7 +71,7 @@ class Row(NamedTuple):
     aliases: tuple[str, ...] = ()
     epoch: str = ""
     said: str = ""
-    redacted: bool = False
+    redactions: int = 0
 
 
 _described = attrgetter(  # in the order of a ``Row``, up to its state
@@ -97,15 +97,9 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
     text, retired = record.text, record.retired
     state = (retired.state, retired.at, retired.cause) if retired else ("live", "", "")
     content = (text.revision, text.sha256[:_SHORT_DIGEST], block_bytes(record), signature, text.content)
-    named = (
-        record.sources,
-        record.id,
-        (*record.aliases, *record.authors),
-        record.epoch,
-        record.said_at or text.updated_at,
-        bool(text.redactions),
-    )
-    return Row._make((*_described(record), *state, *content, *named))
+    named = (record.sources, record.id, (*record.aliases, *record.authors), record.epoch)
+    rest = (record.said_at or text.updated_at, len(text.redactions))
+    return Row._make((*_described(record), *state, *content, *named, *rest))
 
 
 def counted_row(record: EntryRecord) -> Row:
@@ -123,7 +117,7 @@ DECLARED = """
     confidence REAL, size INT, successes INT, failures INT, created_at TEXT, updated_at TEXT, expires_at TEXT,
     source_run TEXT, thread TEXT, ordinal INT, provenance TEXT, state TEXT, retired_at TEXT, cause TEXT, revision INT,
     digest TEXT, block INT, inode INT, file_size INT, mtime_ns INT, sources TEXT, lineage TEXT,
-    aliases TEXT NOT NULL DEFAULT '[]', epoch TEXT, alike TEXT NOT NULL DEFAULT ''
+    aliases TEXT NOT NULL DEFAULT '[]', epoch TEXT, alike TEXT NOT NULL DEFAULT '', redactions INT
 """
 COLUMNS = [column.split()[0] for column in DECLARED.split(",")]
 _TAGS_AT, _LINKS_AT, _PINNED_AT, _MEASURES_AT, _PROVENANCE_AT, _STATE_AT, _SIGNATURE_AT = (
@@ -159,6 +153,7 @@ def values_of(row: Row) -> tuple[Any, ...]:
         to_json(row.aliases).decode() if row.aliases else "[]",
         row.epoch,
         alike(row),
+        row.redactions,
     )
 
 
@@ -185,7 +180,7 @@ def row_from(found: tuple[Any, ...]) -> Row:
     values[_PINNED_AT] = bool(values[_PINNED_AT])
     values[_PROVENANCE_AT] = Provenance(**from_json(values[_PROVENANCE_AT]))
     signature = None if found[_SIGNATURE_AT] is None else Signature(*found[_SIGNATURE_AT:])
-    return Row._make((*values, signature, "", (), "", (), "", "", False))
+    return Row._make((*values, signature, "", (), "", (), "", "", 0))
 
 
 def stored(signature: Signature | None) -> Signature | None:
@@ -309,10 +304,14 @@ class RowWriter:
 
     def signature(self, path: str) -> Signature | None:
         """The record's signature in its row; None if there is no row."""
-        found = self._connection.execute(
-            "SELECT inode, file_size, mtime_ns FROM entry WHERE path = ?", (path,)
-        ).fetchone()
+        wanted = "SELECT inode, file_size, mtime_ns FROM entry WHERE path = ?"
+        found = self._connection.execute(wanted, (path,)).fetchone()
         return Signature(*found) if found is not None else None
+
+    def redactions(self, path: str) -> int:
+        """The number of redactions in the record's row."""
+        found = self._connection.execute("SELECT redactions FROM entry WHERE path = ?", (path,)).fetchone()
+        return int(found[0]) if found is not None else 0
 
     def put(self, row: Row) -> None:
         """Write the row of a record, and its text if that may have changed."""

@@ -382,8 +382,7 @@ def _call(name: str, *arguments: int | bytes) -> None:
     if function(*arguments) != 0:
         import ctypes  # late, as above
 
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise OSError(number := ctypes.get_errno(), os.strerror(number))
 
 
 def reason(error: OSError) -> str:
@@ -392,9 +391,10 @@ def reason(error: OSError) -> str:
     return f"{error.strerror} ({name})" if name else str(error)
 
 
-def is_of_one_file(error: StorageFailed) -> bool:
+def is_of_one_file(error: OSError | StorageFailed) -> bool:
     """Whether it failed because a file may not be read, or is on a damaged part of a disk: others can be read."""
-    return getattr(error.__cause__, "errno", None) in (errno.EACCES, errno.EPERM, errno.EIO)
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return getattr(cause, "errno", None) in (errno.EACCES, errno.EPERM, errno.EIO, errno.EUCLEAN)
 
 
 def real_directory(path: str | os.PathLike[str]) -> Path:

@@ -18,11 +18,12 @@ from typing import TypeVar
 from msgspec import Struct
 
 from memfiles.records.keys import ENTRIES, FILES, TEMP_PREFIX, USERS, entry_place, is_entry_folder, uid_of
-from memfiles.storage.atomic import Descriptor, Signature, file_hash, is_settled
+from memfiles.storage.atomic import Descriptor, Signature, file_hash, is_of_one_file, is_settled
 from memfiles.storage.record_store import Changes
 
 MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
 StoredSignature = tuple[int, int, int]  # a signature as stored in the index
+_UNKNOWN = (-1, -1, -1)  # of a file that cannot be examined: no row has it
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _POLL_SECONDS = 0.05
 _POLL_SHARE = 25  # looking at the folders takes so much less time than waiting
@@ -77,7 +78,9 @@ def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[s
             continue
         try:
             status = each.stat(follow_symlinks=False)
-        except FileNotFoundError:
+        except OSError as error:
+            if _is_there(error):
+                yield start + each.name, _UNKNOWN
             continue
         yield start + each.name, (status.st_ino & MASK, status.st_size & MASK, status.st_mtime_ns & MASK)
 
@@ -88,11 +91,19 @@ def folder_sum(directory: int, folder: str, pause: Pause = no_pause) -> FolderSu
     for each in in_parts(_listed(directory, f"{ENTRIES}/{folder}"), pause):
         try:
             status = each.stat(follow_symlinks=False)
-        except FileNotFoundError:
+        except OSError as error:
+            count += _is_there(error)
             continue
         count += 1
         hashes += file_hash(each.name, (status.st_ino & MASK, status.st_size & MASK, status.st_mtime_ns & MASK))
     return FolderSum(count, hashes & MASK)
+
+
+def _is_there(error: OSError) -> bool:
+    """Whether a file is there that cannot be examined; False if it is gone. Any other error is raised."""
+    if not (is_gone := isinstance(error, FileNotFoundError)) and not is_of_one_file(error):
+        raise error
+    return not is_gone
 
 
 def stamp(directory: int, folder: str) -> int:

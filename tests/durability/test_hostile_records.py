@@ -18,6 +18,7 @@ from memfiles.cli.doctor.checks import check_kept, check_records
 from memfiles.errors import StorageFailed
 from memfiles.files.manager import MemoryManager
 from memfiles.memory import load
+from memfiles.storage import entry_folders
 from memfiles.storage.atomic import Signature, is_settled, read
 from memfiles.storage.home import home_of
 from memfiles.storage.journal_frames import Version, encode_frame, encode_payload, journal_header
@@ -488,8 +489,7 @@ def test_records_on_a_damaged_part_of_the_disk_keep_no_other_one_away(
     desk.write_text(text.replace("memory: [", "memory: [{id: other, mode: rw}, "), "utf-8")
 
     def read(path: Any, *given: Any, **more: Any) -> int:
-        if os.fspath(path).endswith(("notes.json", entry.name)):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        _refuse(path, ("notes.json", entry.name))
         return opening(path, *given, **more)
 
     with memfiles.open(desk, watch=False) as opened:
@@ -499,13 +499,64 @@ def test_records_on_a_damaged_part_of_the_disk_keep_no_other_one_away(
         monkeypatch.setattr(os, "open", read)
         found, card = session.call("memory_search", {"query": "tea"}), session.system_prompt()
         answer = session.call("append_memory", {"file": "other", "content": "- on\n"})
-        status, stats = opened.status(), opened.stats(None)
+        status, stats, ceiling = opened.status(), opened.stats(None), opened.stats(None, level="RESTRICTED")
         monkeypatch.undo()
 
     assert ["tea/milk"] == [result["key"] for result in (found.data or {})["results"]]
     assert ("other" in card, "notes" in card, answer.is_error) == (True, False, False)
     assert ["notes", entry.relative_to(memory).as_posix()] == [*status["problems"]]
     assert [("file", "notes"), ("entries", "")] == [(it.about, it.name) for it in stats.attention]
+    assert "entries" not in [it.about for it in ceiling.attention]  # at a level that nobody can tell
+
+
+def _refuse(path: Any, names: tuple[str, ...]) -> None:
+    if os.fspath(path).endswith(names):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class _Listed:
+    """An entry of a folder, of which the disk may not tell the status."""
+
+    def __init__(self, found: os.DirEntry[str], name: str) -> None:
+        self._found, self._bad = found, name
+
+    def stat(self, **given: Any) -> os.stat_result:
+        _refuse(self._found.name, (self._bad,))
+        return self._found.stat(**given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_an_entry_that_cannot_be_examined_keeps_no_other_one_away(
+    desk: Path, is_new: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that does not even tell the status of one file: the others are found, listed and saved all the same."""
+    entry = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
+    examined, listed = os.stat, entry_folders._listed
+
+    def examine(path: Any, *given: Any, **more: Any) -> os.stat_result:
+        _refuse(path, (entry.name,)) if isinstance(path, (str, bytes)) else None
+        return examined(path, *given, **more)
+
+    with memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        session.call("memory_search", {"query": "tea"})
+        if is_new:
+            session.call("memory_save", {"key": "tea", "content": "Ada drinks a lot of green tea."})
+        monkeypatch.setattr(os, "stat", examine)
+        monkeypatch.setattr(entry_folders, "_listed", lambda *at: (_Listed(it, entry.name) for it in listed(*at)))
+        os.utime(entry.parent)
+        saved = session.call("memory_save", {"key": "tea/black", "content": "Bob drinks black tea."})
+        found, all_keys = (session.call(*each) for each in (("memory_search", {"query": "tea"}), ("memory_list", {})))
+        monkeypatch.undo()
+        again = session.call("memory_search", {"query": "tea"})
+
+    assert (False, False) == (saved.is_error, found.is_error), found.text
+    assert {"tea/milk", "tea/black"} == {it["key"] for it in (found.data or {})["results"]}
+    assert {"tea/milk", "tea/black"} == {it["key"] for it in (all_keys.data or {})["memories"]}
+    assert {"tea", "tea/milk", "tea/black"} == {it["key"] for it in (again.data or {})["results"]}
 
 
 def test_a_broken_entry_is_told_until_it_is_set_aside(desk: Path) -> None:

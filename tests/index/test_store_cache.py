@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.files.manager import MemoryManager
+from memfiles.index.catch_up import Maintenance
 from memfiles.index.record_source import StoreSource
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.home import home_of
@@ -196,6 +198,25 @@ def test_nothing_redacted_is_left_in_it_by_who_searches_again(url: str, tmp_path
             os.kill(worker.pid, signal.SIGKILL)
 
     assert (("[]", True), "[]", []) == (first, second, holding(cache, b"quagmire"))
+
+
+def test_what_was_redacted_once_is_cleaned_once(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after each later change of the record, as that takes the longer the more entries there are."""
+    cleaned: list[object] = []
+    monkeypatch.setattr(Maintenance, "_scrub", lambda self, scrub=Maintenance._scrub: cleaned.append(scrub(self)))
+    with entries_at(url, tmp_path / "elsewhere") as other, plans_at(url, other) as plans:
+        counts = []
+        for change in (
+            partial(plans.append, "plan", "xylophone quagmire", user="ada"),
+            partial(plans.redact, "plan", "quagmire", user="ada"),
+            partial(plans.append, "plan", " again", user="ada"),
+        ):
+            change()
+            with entries_at(url, tmp_path / "cache") as worker:
+                found(worker, "xylophone")
+            counts.append(len(cleaned))
+
+    assert counts[0] < counts[1] == counts[2]
 
 
 def test_an_index_whose_words_are_made_by_other_versions_is_removed(url: str, tmp_path: Path) -> None:
