@@ -23,7 +23,6 @@ from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Progress
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.home import MemoryHome, has_record, home_of, real_home
-from memfiles.storage.postgres import SCHEMES
 from memfiles.sync.status import NullSync, conflicts_in, settings_of, status_on_disk
 from memfiles.workflow.fields import check_tool_names
 from memfiles.workflow.workflow import AgentSpec, Workflow
@@ -64,7 +63,7 @@ def open(
     """
     if summariser is not None and not callable(getattr(summariser, "summarise", None)):
         raise InvalidArgument("summariser must have a method summarise(texts, *, most_bytes) that returns a text")
-    workflow = load(path) if mirror is None else Workflow.load(path, check_url=home_of)
+    workflow = load(path) if mirror is None else Workflow.load(path, check_store=home_of)
     counted = _counted(open_mirror_of(workflow, given=mirror, notes_refusals=True), progress)
     settings, declared = settings_of(workflow.memory.mirror), workflow.memory.mirror
     home = real_home(workflow.place, cache=workflow.cache)
@@ -112,7 +111,7 @@ def open(
 
 def load(path: str | PathLike[str] = "workflow.yaml") -> Workflow:
     """The workflow at ``path``, with its URLs checked; ``WorkflowError`` for all that is wrong. Opens no connection."""
-    return Workflow.load(path, check_url=lambda url: home_of(url) if url.startswith(SCHEMES) else mirror_at(url))
+    return Workflow.load(path, check_mirror=mirror_at, check_store=home_of)
 
 
 def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], object] | None = None) -> Memory:
@@ -316,7 +315,7 @@ class Memory:
         return self.entries.users
 
     def status(self) -> dict[str, Any]:
-        """The manager's status, that of the mirror, and of search by meaning; ``problems`` has entries by path too."""
+        """How the memory is: ``problems`` of files by uid and of entries by path, ``mirror``, ``meaning`` and more."""
         found = {**self.manager.status(), "mirror": self.sync.status().to_dict(), "meaning": self._entries.meaning()}
         return found | {"problems": found["problems"] | self._entries.problems()}
 

@@ -27,7 +27,6 @@ from memfiles.errors import FileNotDeclared, InvalidArgument, MirrorUnavailable,
 from memfiles.files.restorer import Restorer, seen_in
 from memfiles.records.keys import ENTRIES, USERS, uid_of
 from memfiles.storage.home import MemoryHome, home_of
-from memfiles.storage.postgres import SCHEMES
 from memfiles.workflow import yaml_source
 from memfiles.workflow.workflow import Workflow
 
@@ -148,7 +147,7 @@ def load_workflow() -> Workflow:
         raise NotFound(f"no workflow at {path}; create one with `memfiles init` or name yours with -w PATH")
     with lean_imports():
         yaml_source.import_parser()
-    return Workflow.load(path, check_url=lambda url: home_of(url) if url.startswith(SCHEMES) else _check_mirror(url))
+    return Workflow.load(path, check_mirror=_check_mirror, check_store=home_of)
 
 
 def _check_mirror(url: str) -> None:

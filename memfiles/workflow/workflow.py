@@ -46,8 +46,8 @@ from memfiles.workflow.yaml_source import YamlDocument
 _OUR_KEYS = ("name", "memory", "agents")
 _DIRECTORY = ".memory"
 _NO_DIRECTORY = "the records are in the store, so there is no directory of them; remove this"
-
 LeveledT = TypeVar("LeveledT", "MemoryFile", "AgentSpec")
+URLCheck = Callable[[str], object]
 
 
 def _as_path(value: Any) -> Path | None:
@@ -243,19 +243,22 @@ class Workflow(Declared, frozen=True, kw_only=True):
     path: Annotated[Path | None, Check(_as_path, schema={})] = None
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, check_url: Callable[[str], object] = str) -> "Workflow":
+    def load(
+        cls, path: str | os.PathLike[str], *, check_mirror: URLCheck | None = None, check_store: URLCheck | None = None
+    ) -> "Workflow":
         """The workflow in a YAML or JSON file; touches nothing else.
 
-        Raises ``WorkflowError`` with one line per problem, ``file:line:column: path: what``. ``check_url`` raises
-        ``InvalidArgument`` for a URL that no store or mirror can have.
+        Raises ``WorkflowError`` with one line per problem, ``file:line:column: path: what``. ``check_mirror`` and
+        ``check_store`` raise ``InvalidArgument`` for an invalid URL.
         """
-        source = yaml_source.load(path)
-        return _workflow_in(source, path=Path(os.path.abspath(path)), check_url=check_url)
+        return _workflow_in(
+            yaml_source.load(path), Path(os.path.abspath(path)), check_mirror or str, check_store or str
+        )
 
     @classmethod
     def parse(cls, text: str | bytes, *, source: str = "<workflow>") -> "Workflow":
         """The workflow in ``text``; errors name ``source`` instead of a file and otherwise are those of ``load``."""
-        return _workflow_in(yaml_source.parse(text, name=source), path=None)
+        return _workflow_in(yaml_source.parse(text, name=source), None)
 
     @property
     def directory(self) -> Path:
@@ -321,12 +324,11 @@ def _leveled(item: LeveledT, levels: tuple[str, ...] | None) -> LeveledT:
     return replace(item, level=levels[0]) if levels and item.level is None else item
 
 
-def _workflow_in(source: YamlDocument, *, path: Path | None, check_url: Callable[[str], object] = str) -> Workflow:
+def _workflow_in(source: YamlDocument, path: Path | None, mirror: URLCheck = str, store: URLCheck = str) -> Workflow:
     """The workflow in a document of either shape, or one error with every problem."""
     if not isinstance(source.value, dict):
         raise source.error([Problem((), "a workflow is a mapping; declare `memory: {files: [...]}`")])
-    older = is_older(source.value)
-    reading = read_older(source.value) if older else _read(source)
+    reading = read_older(source.value) if (older := is_older(source.value)) else _read(source)
     stem = path.stem.encode(errors="replace").decode() if path else "workflow"
     document = {"name": stem, **reading.document, "path": path}
     workflow, breaches = read(Workflow, document, older=older)
@@ -334,12 +336,12 @@ def _workflow_in(source: YamlDocument, *, path: Path | None, check_url: Callable
     where: tuple[str, ...] = ("memory", "store")
     try:
         if not problems and isinstance(place := workflow.place, str):
-            check_url(place)
-        if not problems and (mirror := workflow.memory.mirror) is not None:
+            store(place)
+        if not problems and (declared := workflow.memory.mirror) is not None:
             where = ("memory", "mirror", "url")
-            check_url(mirror.url)
+            mirror(declared.url)
             if isinstance(place, Path):
-                check_apart(mirror.url, str(place), resolved=os.path.realpath)
+                check_apart(declared.url, str(place), resolved=os.path.realpath)
     except InvalidArgument as error:
         problems = [Problem(where, str(error))]
     problems += [*_document_problems(document, path=path), *_store_problems(reading.document)]
@@ -357,8 +359,8 @@ def _read(source: YamlDocument) -> ParsedWorkflow:
     if "memory" not in ours:
         what = "no memory is declared; add `memory: {files: [...]}`"
         likely = [key for key in extra if nearest_to(key, ["memory"])][:1]
-        meant = f"{what}, or did you mean this key?" if likely else what
-        problems.append(Problem(tuple(likely), meant, at_key=bool(likely)))
+        what += ", or did you mean this key?" if likely else ""
+        problems.append(Problem(tuple(likely), what, at_key=bool(likely)))
     return ParsedWorkflow({"memory": {}, **ours, "extra": extra}, problems)
 
 
@@ -376,9 +378,7 @@ def directory_problem(directory: str, *, folder: Path) -> str | None:
     It may be anywhere, also outside ``folder``, as the author of a workflow decides what runs. It must be a directory
     of its own, as anything there that is not a record is quarantined.
     """
-    home = Path(os.path.abspath(folder))
-    target = Path(os.path.abspath(home / directory))
-    if target == home or target in home.parents:
+    if Path(os.path.abspath(folder)).is_relative_to(os.path.abspath(folder / directory)):
         return "this directory holds the workflow itself; give the memory its own directory, such as .memory"
     return None
 

@@ -66,6 +66,18 @@ def test_a_store_that_cannot_be_is_told_with_its_place(project: Path, url: str, 
         assert f"workflow.yaml:3:10: memory.store: {why}" in told
 
 
+def test_a_store_is_no_mirror(project: Path) -> None:
+    """Its URL as that of a mirror is told with its place as well."""
+    path = write_workflow(
+        project, "name: desk\nmemory:\n  mirror:\n    url: postgresql://ann@localhost/db?workspace=w\n"
+    )
+    with pytest.raises(WorkflowError) as error:
+        memfiles.open(path)
+
+    for told in (run("check").err, str(error.value)):
+        assert "workflow.yaml:4:10: memory.mirror.url: no installed package offers" in told
+
+
 def test_a_workflow_that_is_given_as_an_argument() -> None:
     """The error shows the option that names it; any other argument is answered as ever."""
     told = run("check", "other.yaml")
