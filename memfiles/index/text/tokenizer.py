@@ -6,8 +6,8 @@ are folded, cut and stemmed here. Only letters and digits of a question reach FT
 Scripts without spaces are cut into characters and pairs of characters, and a question about them into pairs, so that
 one or two characters are found anywhere. Of names made of parts (``node.js``, ``snake_case``, ``src/app/main.py``) the
 parts are words and the whole is a phrase. FTS5 would not split ``camelCase`` and would confuse ``C++`` with ``c`` and
-``20%`` with ``20``: the indexed text contains these a second time, spelled out. So it does emoji and signs such as an
-arrow, of which FTS5 knows no more than its Unicode tables of 2012: a flag is one word, and the colour of a skin none.
+``20%`` with ``20``: the indexed text contains these a second time, spelled out. Emoji and signs such as arrows are
+spelled out as well, as the Unicode tables of FTS5 are those of 2012: a flag is one word, and a skin colour is no word.
 
 FTS5 gets stems, not words, and is asked for stems: a word on which the index and the scores disagreed would be found
 but not counted.
@@ -58,7 +58,8 @@ _HUMPED = re.compile("[a-z][A-Z]")
 # Flags, and signs with a meaning of their own: currencies, arrows, mathematics, pictures, but no bullets or frames.
 _SIGN = re.compile(
     "[\U0001f1e6-\U0001f1ff]{2}|[\u00a2-\u00a7\u00a9\u00ac\u00ae\u00b0\u00b1\u00b6\u00d7\u00f7\u2020\u2021\u2030\u20a0-\u20cf"
-    "\u2190-\u245f\u2605-\u2bff\U0001f000-\U0001f0ff\U0001f200-\U0001f3fa\U0001f400-\U0001faff]"
+    "\u2190-\u245f\u25b6\u25c0\u2600-\u2bff\U0001f000-\U0001f0ff\U0001f170-\U0001f19a\U0001f200-\U0001f3fa"
+    "\U0001f400-\U0001faff]"
 )
 _SPACES = {code: " " for code in range(128) if not chr(code).isalnum()}  # for ASCII, translating is faster than _WORD
 
