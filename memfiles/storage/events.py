@@ -277,7 +277,7 @@ class _Lines:
         self._waiting_bytes = 0
         self._timer: threading.Thread | None = None
         self._written = SimpleQueue[None]()  # an interrupt in an Event could leave that locked
-        self._is_noted = False
+        self._is_noted = self._is_away = False
         self._let_go()
 
     def add(self, name: str, line: bytes, *, at_once: bool) -> None:
@@ -308,6 +308,8 @@ class _Lines:
         """
         with self._lock:
             self._waiting_bytes = 0
+        if is_hurried and self._is_away:  # whoever waits for the server takes these lines along
+            return
         with self._turn:
             lines: list[tuple[str, bytes]] = []
             try:
@@ -329,10 +331,11 @@ class _Lines:
         """Write these lines, or report that they are lost; returns how many they are, 0 if they may go on waiting."""
         try:
             self.pages.append(name, b"".join(lines), is_hurried=is_hurried)
-            self._failing = False
+            self._failing = self._is_away = False
         except (OSError, MemfilesError) as error:
             is_away = isinstance(error, StorageFailed) and error.transient and self._home.directory is None
-            if is_hurried and is_away:
+            self._is_away = is_hurried and is_away
+            if self._is_away:
                 return 0
             self.report(error)
             self._let_go()

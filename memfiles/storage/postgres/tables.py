@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from memfiles.storage.postgres.connections import Connections
     from memfiles.storage.postgres.home import Workspace
 
-_HURRIED_SECONDS = 1.0
+_HURRIED_SECONDS = 1.0  # as long as a line of the audit may wait in any case
 _AT_ONCE = 1000  # lines of the audit that are read with one question
 _MONTH_SUFFIX = ".jsonl"
 _UNREAD, _UNCHANGED = "the audit cannot be read", "a line of the audit cannot be changed"
