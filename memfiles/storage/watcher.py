@@ -258,15 +258,15 @@ class FeedWatcher:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                if self._left or self._point is None or self._store.wait(self._point, seconds=_FEED_SECONDS):
+                is_told = self._point is None or self._store.wait(self._point, seconds=_FEED_SECONDS)
+                if is_told or self._left:
                     told = self._store.changes(self._point)
                     # what everybody would be told of after a restart of the server is no news
                     self._left |= dict.fromkeys(told.recent if told.complete else told.records)
                     self._point = told.until
                     self._look()
-                if self._left:
-                    self._ended.wait(_SWEEP_WITHOUT_EVENTS_SECONDS)
-                else:
+                    self._ended.wait(_CALM_SECONDS)  # what is changed meanwhile is asked for together
+                if not self._left:
                     self._complaints.clear()
             except Exception as error:
                 self._complain(error)
