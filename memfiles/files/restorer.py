@@ -116,10 +116,9 @@ class Restorer(Struct, frozen=True):
             again, written = store.change(due, decide)
             found, signatures = [*{**examined, **again}.values()], signatures | written
         for path, item in examined.items():
-            if (
-                item.stored is not None and item.record is not None and item.record.redactions
-            ):  # of which nothing here knew
-                store.kept.remove(path, holding=item.record.redactions)
+            pieces = item.record.redactions if item.stored is not None and item.record is not None else ()
+            if pieces:  # the mirror's: nothing was removed here when they were redacted
+                store.kept.remove(path, holding=pieces)
         seen = {
             path: Observed(item.record, signatures[path]) if item.record is not None else _observed(item)
             for path, item in examined.items()
