@@ -69,15 +69,25 @@ class Workers:
         self._ended = SimpleQueue[None]()
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Have ``job`` carried out soon; errors that it raises are logged."""
+        """Have ``job`` carried out soon, or at once if no thread can be started; errors that it raises are logged."""
         with self._counting:
             self._unfinished += 1
             is_needed = self._unfinished > self._threads and self._threads < self._limit
             self._threads += is_needed
             number = self._threads
         self._jobs.put(job)
-        if is_needed:
+        if not is_needed:
+            return
+        try:
             threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
+        except RuntimeError as error:  # the process may have no more of them now
+            with self._counting:
+                self._threads -= 1
+                is_alone = not self._threads
+            _log.info("the sync does with %d threads: %s", self._threads, error)
+            if is_alone:  # else the others do it
+                self._jobs.put(None)
+                self._work()
 
     def close(self, timeout: float) -> None:
         """Let every thread end once the queue is empty, and wait at most ``timeout`` seconds for the last job."""

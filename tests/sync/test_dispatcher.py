@@ -94,6 +94,27 @@ def test_a_job_that_fails_is_logged_and_the_next_is_done(caplog: pytest.LogCaptu
     workers.close(60)
 
 
+def test_jobs_are_done_though_no_thread_can_be_started() -> None:
+    """Who submits them does them then, and there are as many threads as ever once they can be started again."""
+    workers, done, meeting = Workers(2, name="test"), list[str](), threading.Barrier(3)
+
+    def meet() -> None:
+        meeting.wait(60)
+
+    before = threading.stack_size(1 << 47)  # more than there are addresses
+    try:
+        for _ in range(3):
+            workers.submit(lambda: done.append(threading.current_thread().name))
+    finally:
+        threading.stack_size(before)
+
+    assert [threading.current_thread().name] * 3 == done
+    for _ in range(2):
+        workers.submit(meet)
+    meeting.wait(60)
+    workers.close(60)
+
+
 @pytest.mark.parametrize(("job_seconds", "timeout", "has_ended"), [(0.2, 60.0, True), (60.0, 0.01, False)])
 def test_the_end_waits_for_the_last_job_for_a_time(job_seconds: float, timeout: float, has_ended: bool) -> None:
     """A job under way ends before ``close`` returns, so that it writes nothing later, unless it takes too long."""
