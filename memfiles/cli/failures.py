@@ -13,6 +13,7 @@ asked for JSON gets ``{"error": {"code", "message", "transient"}}`` there.
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -114,3 +115,10 @@ def report(error: BaseException, *, settings: Settings) -> int:
     if failure.hint:
         click.echo(harmless(failure.hint), err=True)
     return failure.exit_code
+
+
+def end_on_signals() -> None:
+    """Have SIGTERM raise a ``KeyboardInterrupt``, so that the memory is closed, and SIGHUP unless it is ignored."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))

@@ -51,7 +51,7 @@ _Responses = MemoryObjectSendStream[SessionMessage]
 
 
 def serve(server: MemoryServer) -> None:
-    """Serve one client until it closes stdin or stdout, or until SIGTERM or SIGINT; a second signal kills at once."""
+    """Serve one client until it closes stdin or stdout, or until SIGTERM, SIGINT or SIGHUP; a second kills at once."""
     stop_reading, stop_writing = Waker(), Waker()
     with standard_streams() as (stdin, stdout), _stopped_by_signals(stop_reading):
         conversation = Conversation(LineReader(stdin, stop_reading), LineWriter(stdout, stop_writing))
@@ -66,7 +66,8 @@ def _stopped_by_signals(stop_reading: Waker) -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         stop_reading.ring()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # ignored under nohup
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, *hangup)}
     try:
         yield
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -199,6 +200,22 @@ def test_the_extra_is_named_if_it_is_missing(tmp_path: Path) -> None:
 
     assert (1, "") == (done.returncode, done.stdout)
     assert "pip install 'memfiles[ui]'" in done.stderr
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_a_terminal_that_is_closed_ends_it(tmp_path: Path, is_ignored: bool) -> None:
+    """The memory is closed, as after SIGTERM. Under nohup, which has the signal ignored, it goes on."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+    served = OwnProcess(filled(tmp_path))
+    signal.signal(signal.SIGHUP, before)
+    asker = Asker(served)
+    served.process.send_signal(signal.SIGHUP)
+    if is_ignored:
+        assert 200 == asker.ask("GET", f"{asker.root}/", {"Cookie": asker.cookie})[0]
+        served.process.terminate()
+    _, said = served.process.communicate(timeout=60)
+
+    assert (0, "") == (served.process.returncode, said)
 
 
 def test_a_taken_port_is_named() -> None:

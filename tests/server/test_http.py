@@ -58,9 +58,9 @@ class Serving:
         assert self.process.stderr is not None
         return self.process.stderr.readline().decode().rstrip("\n")
 
-    def end(self) -> tuple[int, str]:
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Ask it to end; its exit code and all that it wrote to stdout. ``said`` is what it wrote to stderr."""
-        self.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(number)
         out, err = self.process.communicate(timeout=180)
         self.said = err.decode()
         return self.process.returncode, out.decode()
@@ -230,13 +230,15 @@ def test_a_new_token_is_said_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_promised_is_kept_at_the_end(tmp_path: Path) -> None:
-    """Asked to end, the server brings the disk to rest: no journal is left for the next start."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_was_promised_is_kept_at_the_end(tmp_path: Path, number: signal.Signals) -> None:
+    """Asked to end, or hung up on, the server brings the disk to rest: no journal is left for the next start."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a child inherits that nohup has it ignored
     server = Serving(tmp_path)
     call = {"name": "append_memory", "arguments": {"file": "notes", "content": "- a\n"}}
     assert 400 == server.ask(ALLOWED, body={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
 
-    assert (0, "") == server.end()
+    assert (0, "") == server.end(number)
     assert [] == [path for path in files_under(tmp_path / ".memory") if path.startswith(".journal/")]
 
 

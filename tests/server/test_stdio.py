@@ -221,9 +221,11 @@ def test_a_cancelled_call_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_server_after_the_calls(tmp_path: Path, number: signal.Signals) -> None:
     """What was begun is answered and brought to rest; the exit code is 0, and nothing is said."""
+    if number == signal.SIGHUP:
+        signal.signal(number, signal.SIG_DFL)  # a child inherits that nohup has it ignored
     talk = Talk(tmp_path)
     answer = talk.ask(append(2, "- a\n"), append(3, "- b\n"))
     talk.process.send_signal(number)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from memfiles.cli import opening, output
-from memfiles.cli.failures import ToolFailed
+from memfiles.cli.failures import ToolFailed, end_on_signals
 from memfiles.cli.options import argument, command, current, option, usage_error
 from memfiles.errors import ExtraMissing
 from memfiles.tools.dialects import DIALECTS
@@ -250,7 +249,7 @@ def _serve_http(
     chosen = http.check_token(str(token)) if token is not None else None
     listening = http.bind(port)
     used = chosen or http.new_token()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a KeyboardInterrupt, so that the memory is closed
+    end_on_signals()
     try:
         click.echo(f"MCP server at http://{http.HOST}:{listening.getsockname()[1]}{http.PATH}", err=True)
         if chosen is None:

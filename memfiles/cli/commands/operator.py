@@ -6,7 +6,6 @@ import getpass
 import json
 import logging
 import os
-import signal
 import sys
 import time
 import webbrowser
@@ -22,7 +21,7 @@ from memfiles.cli import opening, output
 from memfiles.cli.commands.entries import ask, show_forgotten
 from memfiles.cli.commands.read import author
 from memfiles.cli.commands.write import fail_until_pushed
-from memfiles.cli.failures import NotFound
+from memfiles.cli.failures import NotFound, end_on_signals
 from memfiles.cli.options import argument, command, current, group, option
 from memfiles.errors import EntryNotFound, ExtraMissing
 from memfiles.files.restore_report import FileView
@@ -316,7 +315,7 @@ def ui_command(port: int, read_only: bool, level: str | None, actor: str | None,
     from memfiles.memory import open as open_memory
 
     listening = bind(port)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a KeyboardInterrupt, so that the memory is closed
+    end_on_signals()
     with open_memory(current().workflow) as memory:
         opening.mention_trouble(memory.report)
         shown = partial(Inspector, operator=actor or _login(), ceiling=level, read_only=read_only)
