@@ -268,12 +268,14 @@ def _rebased(copies: _Copies, *, winner: Side) -> Rebased:
 
 
 def _merged_at_open_end(copies: _Copies) -> str | None:
-    """The text of both if they diverged at a line without an end and merge as wholes; None if they do not.
+    """The text of both if one was appended to a line without an end and they merge as wholes; None if they do not.
 
-    What is appended to such a line joins it, so that an edit of the line, rebased by itself, would replace it.
+    What is appended to such a line joins it, so that an edit of either, rebased by itself, would replace the whole.
     """
     base = copies.merge_base
-    if base is None or not base.is_exact or not base.content or base.content.endswith("\n"):
+    if base is None or not base.is_exact or base.content is None:
+        return None
+    if base.content.endswith("\n") and copies.remote.content.endswith("\n"):
         return None
     merged = _whole_merge(base, copies.remote.content, copies.local.content, winner="second")
     return merged.text if merged.is_clean else None

@@ -88,16 +88,17 @@ def unite_text(first: str, second: str) -> MergedText:
 
 def with_lines(text: str, lines: Lines, *, of: str, won: str) -> str:
     """Append to ``text``, merged from ``of`` and ``won``, the ``lines`` that it lacks and the text ``of`` has."""
-    missing = (Counter(lines) & Counter(lines_of(of))) - Counter(lines_of(text))
-    known = Counter(lines_of(of)) + Counter(lines_of(won))
-    for tail in [line for line in known if not line.endswith("\n")]:
-        for line in Counter(lines_of(text)) - known:
+    there, own = Counter(_ended(lines_of(text))), Counter(_ended(lines_of(of)))
+    missing = (Counter(_ended(lines)) & own) - there
+    known = own + Counter(_ended(lines_of(won)))
+    for tail in [each.rpartition("\n")[2] for each in (of, won) if not each.endswith("\n")]:
+        for line in there - known:
             if line.startswith(tail) and (rest := line.removeprefix(tail)) in known:  # the merge joined the two
-                missing -= Counter((tail, rest))
+                missing -= Counter((f"{tail}\n", rest))
     added = []
-    for line in lines:
-        if missing[line] > 0:
-            missing[line] -= 1
+    for line, ended in zip(lines, _ended(lines), strict=True):
+        if missing[ended] > 0:
+            missing[ended] -= 1
             added.append(line)
     return _joined([*lines_of(text), *added])
 
@@ -293,5 +294,8 @@ def _shared(one: Lines, other: Lines) -> int:
 
 def _joined(lines: Lines) -> str:
     """Lines as one text; a line without an end that is no longer the last one gets an end."""
-    ended = [line if line.endswith("\n") else line + "\n" for line in lines[:-1]]
-    return "".join([*ended, *lines[-1:]])
+    return "".join([*_ended(lines[:-1]), *lines[-1:]])
+
+
+def _ended(lines: Lines) -> list[str]:
+    return [line if line.endswith("\n") else line + "\n" for line in lines]

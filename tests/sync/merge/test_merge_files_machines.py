@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from memfiles.records.file_changes import edit
+from memfiles.records.file_changes import append, edit
 from memfiles.records.history import contents
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.text_merge import lines_of
@@ -175,3 +175,30 @@ def test_two_declarations_do_not_answer_each_other_for_ever() -> None:
 
     assert ("What is known.", "new") == (old.record.description, new.record.description)
     assert old.record.content == new.record.content
+
+
+@pytest.mark.parametrize("content", ["", TITLE])
+def test_an_edit_of_what_joined_a_line_without_an_end_is_no_conflict(content: str) -> None:
+    """It changed no line of the other machine, and nothing is there twice."""
+    world = World.of(2, content=content)
+    one, two = world.machines
+    one.appends("- a\n- b")
+    two.appends("- c")
+    two.does(partial(edit, old="- c", new="- C"))
+    one.syncs(world.cell)
+
+    assert f"{content}- a\n- b- C" == world.settles().content
+    assert [] == two.conflicts
+
+
+def test_a_line_that_got_its_end_in_a_conflict_is_not_appended_once_more() -> None:
+    """It is there, with an end: the other machine appended after it."""
+    world = World.of(2, content="a\nb")
+    one, two = world.machines
+    for machine, new, line in ((one, "A", "\nc"), (two, "AA", "\nd")):
+        machine.does(partial(append, text=line))
+        machine.does(partial(edit, old="a", new=new))
+    one.syncs(world.cell)
+
+    assert "AA\nb\nc\nd" == world.settles().content
+    assert ["A\nb\nc"] == [loser.content for loser in two.conflicts]

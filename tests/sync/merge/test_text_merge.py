@@ -251,6 +251,7 @@ def test_lines_that_are_missing_can_be_put_back() -> None:
     assert "ax\n" == with_lines("ax\n", ["x\n"], of="x\n", won="a")
     assert "a\nx\n" == with_lines("a", ["x\n"], of="x\n", won="a")
     assert "boxx\nx\n" == with_lines("boxx\n", ["x\n"], of="box\nx\n", won="bixx\n")
+    assert "x\ny" == with_lines("x\ny", ["x"], of="x", won="y")
 
 
 @pytest.mark.slow
