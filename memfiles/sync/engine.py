@@ -124,8 +124,9 @@ class Sync:
     def flush(self, timeout: float = 30.0, *, insist: bool = True, progress: Progress | None = None) -> bool:
         """Push what the mirror lacks now, and wait for it; returns whether that was done within ``timeout`` seconds.
 
-        With ``insist`` False, gives up as soon as the mirror does not answer. ``progress`` is called with
-        (done, total).
+        An unreadable record does not count, but is pending in ``status``, whose ``last_error`` also tells what could
+        not be removed here. With ``insist`` False, gives up as soon as the mirror does not answer. ``progress`` is
+        called with (done, total).
         """
         self._jobs.find_dirty_records()
         is_done = self._dispatcher.wait(timeout, insist=insist, progress=progress)
