@@ -296,6 +296,14 @@ class HeldLocks:
     __exit__ = release
 
 
+def is_at(directory: int, path: str) -> bool:
+    """Whether an open directory is the one at ``path``; also where nobody can tell."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(directory))
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError | NotADirectoryError)
+
+
 def _close_all(descriptors: dict[int, int]) -> None:
     while descriptors:
         os.close(descriptors.popitem()[1])

@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt, StorageFailed
+from memfiles.errors import InvalidArgument, LockTimeout, MemfilesError, RecordCorrupt, StorageFailed, StorageRefused
 from memfiles.records import late_logger as _log
 from memfiles.records.keys import is_record_path
 from memfiles.records.record import MAX_RECORD_BYTES
@@ -31,7 +31,7 @@ from memfiles.storage.home import Durability as Durability
 from memfiles.storage.home import MemoryHome
 from memfiles.storage.journal import FOLDER, Journal
 from memfiles.storage.locks import FOLDER as LOCK_FOLDER
-from memfiles.storage.locks import RecordLocks
+from memfiles.storage.locks import RecordLocks, is_at
 from memfiles.storage.quarantine import Quarantine
 from memfiles.storage.record_store import (
     Changes,
@@ -50,6 +50,7 @@ _ATTEMPTS = 50
 _LOCKS_KEPT_OPEN = 16
 _FOLDERS_KNOWN = 4096  # at most about so many are remembered as made
 _IDLE_SECONDS = 1.0
+_LOOK_SECONDS = 1.0  # for the directory at its path
 _POLL_SECONDS = 0.1
 _SCRUB_POLL_SECONDS = 0.02
 T = TypeVar("T")
@@ -72,7 +73,8 @@ class Store:
         with storage_failure(f"cannot use the memory directory {directory}"):
             self.descriptor = _make_directory(directory, flush=self._flush)
             self.kept = Quarantine(self.descriptor)
-            self._is_closed = False
+            self._is_closed, self._path = False, os.path.realpath(directory)
+            self._looks_at = time.monotonic() + _LOOK_SECONDS
             self._start_parts()
             self._folders = {""}
             self.recover(among="agents")  # lists their entries: 70 ms for 100,000; the index finds those of users
@@ -123,7 +125,7 @@ class Store:
             bad = next(path for path in wanted if not is_record_path(path))
             raise InvalidArgument(f"there can be no record at {bad[:200]!r}: nothing was changed")
         for _ in range(_ATTEMPTS):
-            held = self._locks.hold(wanted, check=self._refuse_if_closed)
+            held = self._locks.hold(wanted, check=self._refuse_if_gone)
             try:
                 with held:
                     result, change = decide(self)
@@ -255,9 +257,14 @@ class Store:
             for folder in {path.rpartition("/")[0] for path in found}:
                 atomic.sync_folder(self.descriptor, folder)
 
-    def _refuse_if_closed(self) -> None:
+    def _refuse_if_gone(self) -> None:
         if self._is_closed:
             raise InvalidArgument("the memory was closed while this call waited for a lock; nothing was changed")
+        if (now := time.monotonic()) >= self._looks_at:
+            if not is_at(self.descriptor, self._path):
+                raise StorageRefused(f"{self._path} was moved or replaced while it was open, so nothing was changed: "
+                                     f"move it back, or close this memory and open it again")  # fmt: skip
+            self._looks_at = now + _LOOK_SECONDS
 
     def _wait_for_scrub(self, token: bytes) -> None:
         deadline = time.monotonic() + self._lock_timeout

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import pytest
 
 import memfiles
 from memfiles import MemoryFile, MemoryManager
-from memfiles.errors import StorageFailed
+from memfiles.errors import StorageFailed, StorageRefused
 from memfiles.index.index import BackgroundWriter
 from memfiles.storage.atomic import Descriptor
 from memfiles.storage.events import utc_now
@@ -211,6 +212,26 @@ def test_a_link_to_a_directory_that_is_missing_is_refused(linked: Path, tmp_path
         memfiles.open(linked)
 
     assert not (tmp_path / "real").exists()
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_directory_that_was_moved_takes_no_changes(tmp_path: Path, is_replaced: bool) -> None:
+    """What was acknowledged would be missing where the memory is opened next; the error says what to do."""
+    there, aside = tmp_path / "memory", tmp_path / "aside"
+    with MemoryManager(there) as manager:
+        manager.restore([MemoryFile(uid="notes", name="notes")])
+        there.rename(aside)
+        if is_replaced:
+            shutil.copytree(aside, there)
+        time.sleep(1.0)  # it is looked at once a second
+        with pytest.raises(StorageRefused, match="was moved or replaced while it was open.* move it back, or close"):
+            manager.append("notes", "- a\n")
+        content = manager.read("notes")
+        shutil.rmtree(there, ignore_errors=True)
+        aside.rename(there)
+        manager.append("notes", "- b\n")
+
+    assert ("", "- b\n") == (content, json.loads((there / "notes.json").read_bytes())["content"])
 
 
 def test_a_manager_that_is_gone_holds_nothing_open(tmp_path: Path) -> None:
