@@ -13,6 +13,7 @@ The rules this file guards:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -111,11 +112,12 @@ class Forgetter:
             return self._report(view, found.entries, dry_run=dry_run, held_by=found.held_by)
         targets = _targets_of(selector, found.entries, view=view)
         paths, survivors = [entry.path for entry in found.entries], [entry.path for entry in found.survivors]
-        self.note({it.path: it.revision for it in (*found.entries, *found.survivors)})  # 1 the next start finishes this
+        noted = {it.path: it.revision for it in (*found.entries, *found.survivors)}
+        self.note(noted)  # 1 the next start finishes this
         changed, buried = list[EntryRecord](), list[Entry]()
         for start in range(0, len(paths), _AT_ONCE):  # 2 durable
             changed += self._bury([*paths[start : start + _AT_ONCE], *survivors], targets, stamp, why=why, into=buried)
-        self.complete(changed, noted=[*paths, *survivors])  # 3 everything but the records
+        self.complete(changed, noted=noted)  # 3 everything but the records
         return self._report(view, buried, held_by=found.held_by)
 
     def finish(self) -> None:
@@ -177,9 +179,8 @@ class Forgetter:
             return
         targets = _Targets(frozenset(id for entry in entries for id in entry.names))
         made = [note for note in self._made_of_others(()) if stands_for(note, targets.ids)]
-        self.note({each.path: each.revision for each in (*entries, *made)})
-        paths = list(dict.fromkeys(each.path for each in (*entries, *made)))
-        self.complete(self._bury(paths, targets, stamp, why=why), noted=paths)
+        self.note(noted := {each.path: each.revision for each in (*entries, *made)})
+        self.complete(self._bury(noted, targets, stamp, why=why), noted=noted)
 
     def begin(self) -> None:
         """Finish a forget that a kill interrupted, and follow those of other machines; a failure is only logged."""
@@ -301,7 +302,7 @@ class Forgetter:
         if revisions and (shared := forget_notes(self._db.store)) is not None:
             shared.note_forgets(revisions)
 
-    def complete(self, changed: Sequence[EntryRecord], *, noted: Sequence[str] = ()) -> None:
+    def complete(self, changed: Sequence[EntryRecord], *, noted: Mapping[str, int] = MappingProxyType({})) -> None:
         """Remove the earlier content of changed records everywhere, then strike them and ``noted`` off as pending.
 
         That includes the notes on the mirror's copies at the paths where a forgotten entry was before.
@@ -313,13 +314,14 @@ class Forgetter:
         from memfiles.sync import ledger  # late: only who forgets needs it
 
         ledger.scrub(kept_with(self._db.store), {record.path: record.revision for record in (*marks, *changed)})
-        self.strike({*paths, *noted})
+        done = {record.path: record.revision for record in changed}
+        self.strike({path: revision + 1 for path, revision in noted.items()} | done)
 
-    def strike(self, paths: Collection[str]) -> None:
-        """Delete the notes of records whose content is gone."""
-        self._db.index.change(lambda connection: strike_forgets(connection, paths))
-        if paths and (shared := forget_notes(self._db.store)) is not None:
-            shared.strike_forgets(paths)
+    def strike(self, revisions: Mapping[str, int]) -> None:
+        """Delete the notes of records, by path, of earlier revisions than these: what was lost by then is gone."""
+        self._db.index.change(lambda connection: strike_forgets(connection, revisions))
+        if revisions and (shared := forget_notes(self._db.store)) is not None:
+            shared.strike_forgets(revisions)
 
     def _forgotten_sources(self, note: Entry) -> list[Mark]:
         marks = [self._db.mark(path) for id in note.sources for path in (id_path(id), entry_path(note.folder, id))]

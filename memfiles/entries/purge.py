@@ -200,7 +200,7 @@ class Purger(Struct):
         """Remove the content of erased entries from everything but the records, and the marks of runs."""
         marks = [mark for _, marks in done for mark in marks]
         if noted:
-            self.forgetter.complete(marks, noted=list(noted))
+            self.forgetter.complete(marks, noted=noted)
         if private := [mark.path for mark in marks if mark.run]:  # no other machine can have their entries
             self.db.repository.remove(private, lambda record: isinstance(record, Mark))
 

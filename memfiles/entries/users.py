@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -121,9 +121,9 @@ class Users:
         """Remove the earlier content of these records from all that is derived from them; errors as of ``forget``."""
         self._forgetter.release(paths)
 
-    def strike(self, paths: Sequence[str]) -> None:
-        """Delete the notes of these records, of which nothing is left to be removed."""
-        self._forgetter.strike(paths)
+    def strike(self, revisions: Mapping[str, int]) -> None:
+        """Delete the notes of records, by path, of earlier revisions than these: what was lost by then is gone."""
+        self._forgetter.strike(revisions)
 
     def epoch_of(self, user: str) -> str:
         """The epoch of a user now: the one before the first forget, or another one after each."""

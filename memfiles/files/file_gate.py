@@ -132,11 +132,11 @@ def finish(manager: MemoryManager) -> None:
 def _finish_one(manager: MemoryManager, path: str, revision: int) -> None:
     store = manager.records
     if (found := store.find(path)) is None:
-        manager.place.notes.strike_forgets([path])
+        manager.place.notes.strike_forgets({path: revision + 1})
     elif has_lost(record := decode_file(found[0], uid=uid_of(path) or ""), after=revision):
         store.kept.remove(path, holding=record.redactions)
         _scrub(manager, {path: record.revision}, store.scrub)
-        manager.place.notes.strike_forgets([path])
+        manager.place.notes.strike_forgets({path: record.revision})
 
 
 def erase(
@@ -146,9 +146,10 @@ def erase(
 ) -> int:
     """Remove texts that ``records`` lost (see ``Lost``) from everything else; returns how many kept copies held one.
 
-    1. delete kept copies that hold one, or an earlier one, whose process may have been killed: the note is of both;
+    1. delete kept copies that hold one, or an earlier one, whose process may have been killed: its note goes too;
     2. scrub the sync ledger; 3. scrub every process's journal, and for the file of a user the index of entries;
-    4. strike the notes of them, but of none whose earlier pieces could not be read.
+    4. strike the notes of them up to now, but of none whose earlier pieces could not be read: a later redaction, which
+    may be under way in another process, has a note of its own.
     """
     if not lost:
         return 0
@@ -165,9 +166,11 @@ def erase(
         removed += store.kept.remove(path, holding=pieces)
     of_users = records.files.opened() if isinstance(records, FilesOfUser) else None
     scrub = partial(of_users.release, list(lost)) if of_users is not None else store.scrub
-    _scrub(manager, {path: revision for path, (revision, _) in lost.items()}, scrub)
+    revisions = {path: revision for path, (revision, _) in lost.items()}
+    _scrub(manager, revisions, scrub)
     try:
-        (of_users.strike if of_users is not None else manager.place.notes.strike_forgets)([*lost.keys() - unread])
+        done = {path: revision for path, revision in revisions.items() if path not in unread}
+        (of_users.strike if of_users is not None else manager.place.notes.strike_forgets)(done)
     except MemfilesError as error:
         _log.warning("it is redacted, and the next start does so once more: %s", error)
     return removed

@@ -52,8 +52,8 @@ class UserRecords(Protocol):
     def release(self, paths: Sequence[str]) -> None:
         """Remove the earlier content of these records from all that is derived from them."""
 
-    def strike(self, paths: Sequence[str]) -> None:
-        """Delete the notes of these records, of which nothing is left to be removed."""
+    def strike(self, revisions: Mapping[str, int]) -> None:
+        """Delete the notes of records, by path, of earlier revisions than these: what was lost by then is gone."""
 
 
 class UserFiles(Struct, frozen=True):

@@ -128,14 +128,15 @@ def note_forgets(connection: sqlite3.Connection, revisions: Mapping[str, int]) -
     A kill in between leaves the note, and the next process that opens the index finishes the work. A lost index loses
     the note together with the content that it held, so whoever builds a new one cleans the kept copies.
     """
-    noted = [(_FORGET + path, revision) for path, revision in revisions.items()]
+    noted = [(f"{_FORGET}{path} {revision}", revision) for path, revision in revisions.items()]
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)
 
 
 def noted_forgets(connection: sqlite3.Connection) -> dict[str, int]:
-    """The records whose content may not be gone completely, by path, and their revisions when they were noted."""
-    found = connection.execute("SELECT key, value FROM meta WHERE key > ? AND key < ?", (_FORGET, _FORGET + "~"))
-    return {key.removeprefix(_FORGET): revision for key, revision in found}
+    """The records whose content may not be gone completely, by path, and their first noted revisions."""
+    wanted = "SELECT key, value FROM meta WHERE key > ? AND key < ? ORDER BY value DESC"
+    found = connection.execute(wanted, (_FORGET, _FORGET + "~"))
+    return {key.removeprefix(_FORGET).partition(" ")[0]: revision for key, revision in found}
 
 
 def are_copies_cleaned(connection: sqlite3.Connection) -> bool:
@@ -176,9 +177,10 @@ def noted_meaning(connection: sqlite3.Connection) -> tuple[str, str] | None:
     return None if found is None else tuple(found[0].split(" ", 1))
 
 
-def strike_forgets(connection: sqlite3.Connection, paths: Iterable[str]) -> None:
-    """Delete the notes of records whose content is gone."""
-    connection.executemany("DELETE FROM meta WHERE key = ?", [(_FORGET + path,) for path in paths])
+def strike_forgets(connection: sqlite3.Connection, revisions: Mapping[str, int]) -> None:
+    """Delete the notes of records, by path, of earlier revisions than these: what was lost by then is gone."""
+    noted = [(key := _FORGET + path, f"{key} ~", revision) for path, revision in revisions.items()]
+    connection.executemany("DELETE FROM meta WHERE key BETWEEN ? AND ? AND value < ?", noted)
 
 
 def due(connection: sqlite3.Connection, *, expired: str, retired: str, limit: int) -> list[tuple[str, int]]:

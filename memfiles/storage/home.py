@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
-from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.errors import InvalidArgument
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, real_directory, storage_failure
@@ -368,26 +368,26 @@ class NoteFiles(Struct, frozen=True):
             atomic.make_folders(root, _REDACTIONS, flush=True)
             for path, revision in revisions.items():
                 with suppress(FileExistsError):
-                    atomic.create(root, f"{_REDACTIONS}/{path}", b"%d" % revision)
+                    atomic.create(root, f"{_REDACTIONS}/{path} {revision}", b"")
             atomic.sync_folder(root, _REDACTIONS)
 
     def noted_forgets(self) -> dict[str, int]:
-        """See ``ForgetNotes``; one that cannot be read counts from the beginning."""
+        """See ``ForgetNotes``; one without a revision counts from the beginning."""
+        return dict(sorted(((path, revision) for _, path, revision in self._forgets()), reverse=True))  # the first
+
+    def strike_forgets(self, revisions: Mapping[str, int]) -> None:
+        """See ``ForgetNotes``."""
+        for name, path, revision in self._forgets():
+            if revision < revisions.get(path, 0):
+                with storage_failure("a note of what was redacted cannot be removed"):
+                    self.delete(f"{_REDACTIONS}/{name}")
+
+    def _forgets(self) -> list[tuple[str, str, int]]:
+        """The name of each note, and the path and revision that it has."""
         with storage_failure("the notes of redactions cannot be read"):
             try:
-                paths = atomic.names(Descriptor.of_directory(self.directory), _REDACTIONS)
+                names = atomic.names(Descriptor.of_directory(self.directory), _REDACTIONS)
             except FileNotFoundError:
-                return {}
-        return {path: self._noted_revision(path) for path in paths}
-
-    def _noted_revision(self, path: str) -> int:
-        with suppress(OSError, MemfilesError):
-            found = self.get(f"{_REDACTIONS}/{path}")
-            return int(found.body) if found is not None and found.body.isdigit() else 0
-        return 0
-
-    def strike_forgets(self, paths: Collection[str]) -> None:
-        """See ``ForgetNotes``."""
-        with storage_failure("a note of what was redacted cannot be removed"):
-            for path in paths:
-                self.delete(f"{_REDACTIONS}/{path}")
+                return []
+        parted = ((name, *name.partition(" ")) for name in names)
+        return [(name, path, int(revision) if revision.isdigit() else 0) for name, path, _, revision in parted]

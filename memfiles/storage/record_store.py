@@ -11,7 +11,7 @@ peculiar to a store (in a directory: hand edits, temp files, journals, the watch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
@@ -248,16 +248,19 @@ class RemoteStore(Protocol):
 
 
 class ForgetNotes(Protocol):
-    """Notes of forgets and redactions in progress, which another process finishes if the one at work is killed."""
+    """Notes of forgets and redactions in progress, which another process finishes if the one at work is killed.
+
+    Each is of a record at a revision: another one of the same record may begin before the first has ended.
+    """
 
     def note_forgets(self, revisions: Mapping[str, int]) -> None:
-        """Note records that are to lose text, by path, with their revisions; one that is noted stays as it is."""
+        """Note records that are to lose text, by path, with their revisions; may be repeated."""
 
     def noted_forgets(self) -> dict[str, int]:
-        """The records whose content may not be gone completely, and their revisions when they were noted."""
+        """The records whose content may not be gone completely, and their first noted revisions."""
 
-    def strike_forgets(self, paths: Collection[str]) -> None:
-        """Delete the notes of records whose content is gone."""
+    def strike_forgets(self, revisions: Mapping[str, int]) -> None:
+        """Delete the notes of records, by path, of earlier revisions than these: what was lost by then is gone."""
 
 
 def forget_notes(store: RecordStore) -> ForgetNotes | None:

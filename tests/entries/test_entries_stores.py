@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import memfiles
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.errors import EntryNotFound, InvalidArgument
-from memfiles.index.database import noted_forgets
+from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.index.record_source import StoreSource
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.home import home_of
@@ -294,6 +295,24 @@ def test_a_redaction_that_is_done_leaves_no_note(file: str, where: str, tmp_path
     notes = home_of(where).notes
 
     assert ({}, {}) == (noted, notes.noted_forgets())
+
+
+def test_each_forget_of_a_record_has_a_note_of_its_own(opening: Opening, where: str) -> None:
+    """The first to end strikes none of one that began later, and the last those of all before it."""
+    path, index, notes = "notes.json", opening()._db.index, home_of(where).notes
+    noted = []
+    for strike in ({}, {path: 6}, {path: 8}, {"other.json": 8}):
+        if not strike:
+            for revision in (7, 5, 10, 5):
+                notes.note_forgets({path: revision, "other.json": 7})
+                index.change(partial(note_forgets, revisions={path: revision, "other.json": 7}))
+        notes.strike_forgets(strike)
+        index.change(partial(strike_forgets, revisions=strike))
+        assert notes.noted_forgets() == index.ask(noted_forgets)
+        noted.append(notes.noted_forgets())
+
+    other = {"other.json": 7}
+    assert [{path: 5, **other}, {path: 7, **other}, {path: 10, **other}, {path: 10}] == noted
 
 
 def test_a_search_sees_what_another_process_committed(opening: Opening, where: str) -> None:

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from memfiles.storage.store import with_files
 from tests.conftest import unavailable
 from tests.support import ROOT
 from tests.support.another_process import another_process
-from tests.support.records import declared, files_under, rewrite
+from tests.support.records import declared, files_under, rewrite, wait_until
 from tests.support.saved import files_holding
 from tests.support.stores import STORE, place_of, put_by_hand
 
@@ -210,6 +212,44 @@ def test_what_a_killed_redaction_left_stays_noted_while_nobody_can_tell_what_it_
     with MemoryManager(tmp_path) as later:
         later.restore(FILES)
     assert ([], []) == (holding(tmp_path, "hunter3"), home.kept.listing())
+
+
+KILLED_TOO = """
+import os, sys
+from memfiles.files import manager as module
+from tests.support.records import declared
+module.erase = lambda *_: os._exit(9)  # the record lost it, and nothing else was done
+manager = module.MemoryManager(sys.argv[1])
+manager.restore([declared("notes", cap=1 << 20), declared("plan")])
+print("opened")
+input()
+manager.place.kept.keep("notes.json", b"hunter3", reason="it is torn", at="2026-11-22T00:00:00Z", folder="quarantine")
+manager.redact("notes", "hunter3")
+"""
+
+
+def test_a_redaction_leaves_the_note_of_one_that_began_after_it(manager: MemoryManager, tmp_path: Path) -> None:
+    """That one was killed before it removed what it took out from the kept copies: the next start does it."""
+    kept = home_of(place_of(tmp_path)).kept
+    manager.append("notes", f"hunter3, {TEXT}")
+    kept.keep("notes.json", TEXT.encode(), reason="it is torn", at="2026-11-22T00:00:00Z", folder="quarantine")
+    with ExitStack() as running:
+        other = running.enter_context(another_process(OTHER, place_of(tmp_path), TEXT))
+        dying = running.enter_context(another_process(KILLED_TOO, place_of(tmp_path)))
+        threads = running.enter_context(ThreadPoolExecutor())
+        assert ("written", "opened") == (other.hear(), dying.hear())
+        os.kill(other.pid, signal.SIGSTOP)
+        redacted = threads.submit(manager.redact, "notes", TEXT)
+        wait_until(lambda: not kept.listing())  # it waits until the other process has looked at its journal
+        dying.tell()
+        dying.process.wait(60)
+        os.kill(other.pid, signal.SIGCONT)
+        redacted.result(60)
+        assert (9, 1) == (dying.process.returncode, len(kept.listing()))
+        with MemoryManager(place_of(tmp_path)) as later:
+            later.restore(FILES)
+
+    assert ([], {}) == (kept.listing(), home_of(place_of(tmp_path)).notes.noted_forgets())
 
 
 def _leased(path: Path) -> int:

@@ -51,12 +51,14 @@ STATEMENTS: dict[str, LiteralString] = {
     " ON CONFLICT (workspace, name) DO UPDATE SET body = excluded.body RETURNING 1",
     "delete_note": "DELETE FROM {s}.notes WHERE workspace = %(workspace)s AND name = %(name)s RETURNING 1",
     "note_forgets": "INSERT INTO {s}.notes (workspace, name, body)"
-    " SELECT %(workspace)s, 'forget ' || path, convert_to(revision::text, 'utf8')"
+    " SELECT %(workspace)s, concat_ws(' ', 'forget', path, revision), convert_to(revision::text, 'utf8')"
     " FROM unnest(%(paths)s::text[], %(revisions)s::bigint[]) AS n(path, revision) ON CONFLICT DO NOTHING RETURNING 1",
-    "noted_forgets": "SELECT substr(name, 8), convert_from(body, 'utf8')::bigint FROM {s}.notes"
-    " WHERE workspace = %(workspace)s AND starts_with(name, 'forget ')",
+    "noted_forgets": "SELECT split_part(name, ' ', 2), min(convert_from(body, 'utf8')::bigint) FROM {s}.notes"
+    " WHERE workspace = %(workspace)s AND starts_with(name, 'forget ') GROUP BY 1",
     "strike_forgets": "DELETE FROM {s}.notes WHERE workspace = %(workspace)s"
-    " AND name IN (SELECT 'forget ' || path FROM unnest(%(paths)s::text[]) AS path) RETURNING 1",
+    " AND CASE WHEN starts_with(name, 'forget ') THEN EXISTS (SELECT FROM"
+    " unnest(%(paths)s::text[], %(revisions)s::bigint[]) AS n(path, revision) WHERE n.path = split_part(name, ' ', 2)"
+    " AND n.revision > convert_from(body, 'utf8')::bigint) ELSE false END RETURNING 1",
     "take_lease": "INSERT INTO {s}.lease AS l (workspace, holder, until)"
     " VALUES (%(workspace)s, %(holder)s, clock_timestamp() + make_interval(secs => %(seconds)s))"
     " ON CONFLICT (workspace) DO UPDATE SET holder = excluded.holder, until = excluded.until"
@@ -236,9 +238,10 @@ class NoteRows:
         """See ``ForgetNotes``."""
         return dict(self._workspace.look("noted_forgets", what="the notes of forgets cannot be read"))
 
-    def strike_forgets(self, paths: Collection[str]) -> None:
+    def strike_forgets(self, revisions: Mapping[str, int]) -> None:
         """See ``ForgetNotes``."""
-        self._workspace.look("strike_forgets", paths=[*paths], what="it is forgotten, and the note of it stays")
+        given = {"paths": [*revisions], "revisions": [*revisions.values()]}
+        self._workspace.look("strike_forgets", **given, what="it is forgotten, and the note of it stays")
 
 
 class LedgerTables:
