@@ -51,7 +51,10 @@ _Responses = MemoryObjectSendStream[SessionMessage]
 
 
 def serve(server: MemoryServer) -> None:
-    """Serve one client until it closes stdin or stdout, or until SIGTERM, SIGINT or SIGHUP; a second kills at once."""
+    """Serve one client until it closes stdin or stdout, or until SIGTERM, SIGINT or SIGHUP.
+
+    A second SIGTERM or SIGINT kills at once. SIGHUP does not: a terminal that is closed sends several.
+    """
     stop_reading, stop_writing = Waker(), Waker()
     with standard_streams() as (stdin, stdout), _stopped_by_signals(stop_reading):
         conversation = Conversation(LineReader(stdin, stop_reading), LineWriter(stdout, stop_writing))
@@ -63,7 +66,7 @@ def serve(server: MemoryServer) -> None:
 @contextmanager
 def _stopped_by_signals(stop_reading: Waker) -> Iterator[None]:
     def stop(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
         stop_reading.ring()
 
     hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # ignored under nohup
@@ -72,7 +75,8 @@ def _stopped_by_signals(stop_reading: Waker) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, handler)
 
 
 class Conversation:

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -233,6 +234,21 @@ def test_a_signal_ends_the_server_after_the_calls(tmp_path: Path, number: signal
 
     assert (0, "", {2, 3}) == (code, err, {answer["id"], *(json.loads(line)["id"] for line in out.splitlines())})
     assert {"# Notes", "- a", "- b"} == set(talk.lines)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_hangs_up_more_than_once(tmp_path: Path) -> None:
+    """The shell and the system both do: the memory is closed all the same."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    talk = Talk(tmp_path)
+    talk.ask(append(2, "- a\n"))
+    for _ in range(3):
+        talk.process.send_signal(signal.SIGHUP)
+        time.sleep(0.02)
+    code, _, err = talk.end()
+
+    assert (0, "") == (code, err)
+    assert {"# Notes", "- a"} == set(talk.lines)
 
 
 @pytest.mark.slow
