@@ -229,11 +229,15 @@ class Dispatcher:
         with suppress(Empty):
             while not self.is_closed:
                 self._workers.submit(self._wanted.get_nowait())
+        while (task := self._take()) is not None:  # without the turn: where no thread can be started, it is done here
+            self._workers.submit(partial(self._throttle.transfer, partial(self._do, task)))
         with self._turn:
-            while not self.is_closed and (task := self._schedule.take(now=time.monotonic())) is not None:
-                self._workers.submit(partial(self._throttle.transfer, partial(self._do, task)))
             at = min(at for at in (*(timer.at for timer in self._timers), self._schedule.next_at()) if at is not None)
         return min(max(0.0, at - time.monotonic()), _LONGEST_SLEEP_SECONDS)
+
+    def _take(self) -> Task | None:
+        with self._turn:
+            return None if self.is_closed else self._schedule.take(now=time.monotonic())
 
     def _do(self, task: Task) -> None:
         """Carry out one task and report the result to the schedule."""

@@ -115,6 +115,35 @@ def test_jobs_are_done_though_no_thread_can_be_started() -> None:
     workers.close(60)
 
 
+def test_who_writes_waits_for_no_transfer_where_no_thread_can_be_started() -> None:
+    """The thread that hands the records out then does them itself, and others are noted meanwhile."""
+    begun, may_end, noticed = threading.Event(), threading.Event(), threading.Event()
+
+    def carry_out(task: Task) -> bool:
+        begun.set()
+        return may_end.wait(60)
+
+    dispatcher = Dispatcher(carry_out, timers=lambda now: [Timer(bool, at=inf, every=inf)])
+    dispatcher.start()
+
+    def write() -> None:
+        dispatcher.at_once("b.json")
+        noticed.set()
+
+    before = threading.stack_size(1 << 47)  # more than there are addresses
+    try:
+        dispatcher.at_once("a.json")
+        assert begun.wait(60)
+    finally:
+        threading.stack_size(before)
+    threading.Thread(target=write, daemon=True).start()
+    is_noticed = noticed.wait(5)
+    may_end.set()
+    dispatcher.close()
+
+    assert is_noticed
+
+
 @pytest.mark.parametrize(("job_seconds", "timeout", "has_ended"), [(0.2, 60.0, True), (60.0, 0.01, False)])
 def test_the_end_waits_for_the_last_job_for_a_time(job_seconds: float, timeout: float, has_ended: bool) -> None:
     """A job under way ends before ``close`` returns, so that it writes nothing later, unless it takes too long."""
