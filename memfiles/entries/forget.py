@@ -25,13 +25,13 @@ from memfiles.entries.consolidation.plan import FOLDED, give_back, is_made_of, s
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.questions import Selector
 from memfiles.entries.reader import EntryDatabase, entry_at
-from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
 from memfiles.index import database, queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import MAX_WHY_BYTES, Entry
 from memfiles.records.history import has_lost
-from memfiles.records.keys import check_switch, entry_path, entry_place, id_path, is_id_path, uid_of, user_in
+from memfiles.records.keys import ENTRIES, check_switch, entry_path, entry_place, id_path, is_id_path, uid_of, user_in
 from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
@@ -230,6 +230,8 @@ class Forgetter:
         """
         view = tuple(own.values())
         self._db.refresh()
+        if selector.key is None:
+            self._check_readable(view)
         matching = [entry for entry in self._matching(view, selector) if selector.matches(entry)]
         entries = [entry for entry in matching if is_writable(own, entry, rules=self._db.rules)]
         if matching and not entries:
@@ -246,6 +248,12 @@ class Forgetter:
         holders = [*self._db.entries(held_at), *self._moved_from(view, selector.key), *survivors]
         held_by = tuple(sorted({entry.key for entry in holders if is_seen(view, entry)}))
         return _Found(tuple(entries), tuple(survivors), held_by)
+
+    def _check_readable(self, view: View) -> None:
+        """``StorageFailed`` if a record of these places cannot be read: nobody can tell whether it is selected."""
+        folders = tuple({f"{ENTRIES}/{place.folder}/" for place in view})
+        if unread := sorted(path for path in self._db.index.unread if path.startswith(folders)):
+            raise StorageFailed(f"nothing was forgotten, as {unread[0]} cannot be read, and may have to go as well")
 
     def _paths_of(self, ids: Collection[str]) -> list[str]:
         """The paths of all records of the entries with these ids."""

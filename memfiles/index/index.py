@@ -52,7 +52,7 @@ class Index:
 
     def __init__(self, directory: Path, descriptor: int, records: Source) -> None:
         """``descriptor`` is that of the ``directory`` that the index is kept in; ``records`` are what it is of."""
-        self._records, self.directory = records, directory
+        self._records, self.directory, self.unread = records, directory, records.unread
         self._database = index_database(directory, descriptor)
         self._pending = PendingWrites(descriptor)
         self._maintenance = Maintenance(self._database, records, self._pending)

@@ -550,9 +550,13 @@ def test_an_entry_that_cannot_be_examined_keeps_no_other_one_away(
         os.utime(entry.parent)
         saved = session.call("memory_save", {"key": "tea/black", "content": "Bob drinks black tea."})
         found, all_keys = (session.call(*each) for each in (("memory_search", {"query": "tea"}), ("memory_list", {})))
+        with pytest.raises(StorageFailed, match="nothing was forgotten"):
+            memory.entries.forget(session, kind="note")
         monkeypatch.undo()
         again = session.call("memory_search", {"query": "tea"})
+        left = memory.entries._reader._db.index.unread
 
+    assert set() == left
     assert (False, False) == (saved.is_error, found.is_error), found.text
     assert {"tea/milk", "tea/black"} == {it["key"] for it in (found.data or {})["results"]}
     assert {"tea/milk", "tea/black"} == {it["key"] for it in (all_keys.data or {})["memories"]}
