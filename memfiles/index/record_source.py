@@ -274,8 +274,9 @@ class StoreSource:
                     continue
                 row = self._read(path, view) if found is not None else None
                 if held is not None and self.is_kept:
-                    is_gone = row is None or row.state == "forgotten" or row.redactions > writer.redactions(path)
-                    self.has_erased |= is_gone
+                    lineage, redactions = writer.life(path)
+                    is_same = row is not None and row.state != "forgotten" and row.lineage == lineage
+                    self.has_erased |= not is_same or (row is not None and row.redactions > redactions)
                 writer.remove(path) if row is None else writer.put(row)
         writer.finish()
 

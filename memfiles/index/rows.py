@@ -308,10 +308,10 @@ class RowWriter:
         found = self._connection.execute(wanted, (path,)).fetchone()
         return Signature(*found) if found is not None else None
 
-    def redactions(self, path: str) -> int:
-        """The number of redactions in the record's row."""
-        found = self._connection.execute("SELECT redactions FROM entry WHERE path = ?", (path,)).fetchone()
-        return int(found[0]) if found is not None else 0
+    def life(self, path: str) -> tuple[str, int]:
+        """The id and the number of redactions in the record's row."""
+        found = self._connection.execute("SELECT lineage, redactions FROM entry WHERE path = ?", (path,)).fetchone()
+        return found or ("", 0)
 
     def put(self, row: Row) -> None:
         """Write the row of a record, and its text if that may have changed."""

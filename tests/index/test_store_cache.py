@@ -200,6 +200,22 @@ def test_nothing_redacted_is_left_in_it_by_who_searches_again(url: str, tmp_path
     assert (("[]", True), "[]", []) == (first, second, holding(cache, b"quagmire"))
 
 
+def test_nothing_is_left_in_it_of_what_was_forgotten_and_saved_again(url: str, tmp_path: Path) -> None:
+    """Under the same key, before this worker looked: the row is of another entry."""
+    cache = tmp_path / "cache"
+    with entries_at(url, tmp_path / "elsewhere") as other:
+        other.save(ANN, "secret", "xylophone quagmire")
+        with another_process(WORK, url, cache, "xylophone") as worker:
+            first = worker.hear(), bool(holding(cache, b"quagmire"))
+            other.forget(ANN, key="secret")
+            other.save(ANN, "secret", "xylophone zebra")
+            worker.tell("xylophone")
+            second = worker.hear()
+            os.kill(worker.pid, signal.SIGKILL)
+
+    assert (("['secret']", True), "['secret']", []) == (first, second, holding(cache, b"quagmire"))
+
+
 def test_what_was_redacted_once_is_cleaned_once(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not after each later change of the record, as that takes the longer the more entries there are."""
     cleaned: list[object] = []

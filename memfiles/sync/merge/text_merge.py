@@ -91,7 +91,7 @@ def with_lines(text: str, lines: Lines, *, of: str, won: str) -> str:
     there, own = Counter(_ended(lines_of(text))), Counter(_ended(lines_of(of)))
     missing = (Counter(_ended(lines)) & own) - there
     known = own + Counter(_ended(lines_of(won)))
-    for tail in [each.rpartition("\n")[2] for each in (of, won) if not each.endswith("\n")]:
+    for tail in dict.fromkeys(each.rpartition("\n")[2] for each in (of, won) if not each.endswith("\n")):
         for line in there - known:
             if line.startswith(tail) and (rest := line.removeprefix(tail)) in known:  # the merge joined the two
                 missing -= Counter((f"{tail}\n", rest))

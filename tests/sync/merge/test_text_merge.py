@@ -250,6 +250,7 @@ def test_lines_that_are_missing_can_be_put_back() -> None:
     assert "a\nx\nx\ny\n" == with_lines("a\nx\n", ["x\n", "y\n", "x\n", "z\n"], of="x\ny\nx\n", won="a\nx\n")
     assert "ax\n" == with_lines("ax\n", ["x\n"], of="x\n", won="a")
     assert "a\nx\n" == with_lines("a", ["x\n"], of="x\n", won="a")
+    assert "bx\nx\n" == with_lines("bx\n", ["x\n", "x\n"], of="x\nx\nb", won="b")
     assert "boxx\nx\n" == with_lines("boxx\n", ["x\n"], of="box\nx\n", won="bixx\n")
     assert "x\ny" == with_lines("x\ny", ["x"], of="x", won="y")
 
