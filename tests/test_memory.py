@@ -268,10 +268,16 @@ def test_a_memory_that_is_dropped_without_a_close_leaves_nothing_running(tmp_pat
 
 def test_the_manager_of_a_memory_that_nobody_has_any_more_works_on(tmp_path: Path) -> None:
     """Nothing is watched for it: its next read notices what a person changed, as with ``watch=False``."""
+    before = set(threading.enumerate())  # what interrupted tests left in this process may watch as well
     with pytest.warns(ResourceWarning, match="never closed"):
         manager = opened(tmp_path, ENTRIES, watch=True).manager
         gc.collect()
-    wait_until(lambda: "memfiles-watch" not in _ours()[0], what="the end of the watchers")
+
+    def watchers() -> list[threading.Thread]:
+        gc.collect()
+        return [it for it in threading.enumerate() if it.name == "memfiles-watch" and it not in before]
+
+    wait_until(lambda: not watchers(), what="the end of the watchers")
     record = tmp_path / ".memory" / "notes.json"
     record.write_bytes(record.read_bytes().replace(b'"content":""', b'"content":"by hand\\n"'))
     manager.append("notes", "by a program\n")
