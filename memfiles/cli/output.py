@@ -111,7 +111,7 @@ def warn(text: str) -> None:
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Sequence[str] = ()) -> None:
     """Print rows under headers, each column as wide as its cells; a terminal cuts the last one to its width.
 
-    Users and keys are shown as a command takes them.
+    Users and keys are in quotes where they could be taken for others.
     """
     shown = [as_word if header in _NAMES else one_line for header in headers]
     cells = [[show(str(cell)) for show, cell in zip(shown, row, strict=True)] for row in rows]

@@ -151,10 +151,10 @@ def harmless(text: str) -> str:
 
 
 def as_word(name: str) -> str:
-    """A name that nobody takes for another, and that a shell such as bash reads as it is.
+    """The name as people tell it from others: as it is, or in quotes that bash reads.
 
-    It is in quotes if blanks or quotes at its ends, or backslashes, could be mistaken, and with escapes if characters
-    that nobody sees, blanks of other kinds, or accents apart from their letters could.
+    Quotes are for blanks or quotes at its ends, two blanks in a row and backslashes. Escapes are for characters that
+    nobody sees, blanks of other kinds and accents apart from their letters.
     """
     if all(map(_is_seen, name)) and unicodedata.is_normalized("NFC", name):
         is_plain = name == name.strip(" '") and "  " not in name and "\\" not in name and not name.startswith("$'")

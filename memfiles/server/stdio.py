@@ -75,7 +75,7 @@ def _stopped_by_signals(stop_reading: Waker) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # a hangup came, and more may follow
                 signal.signal(number, handler)
 
 

@@ -240,7 +240,7 @@ class Ledger:
         return self._database
 
     def _start_over(self) -> None:
-        """Begin anew where the notes were lost, and with them what was still to be wiped, or to go from the pack."""
+        """Replace lost notes by empty ones. What was to be wiped is not known then, so all is, and the pack goes."""
         self._database.start_over()
         with self._database.transaction() as connection:
             connection.execute(_NOTE, ("unwiped", "yes"))
