@@ -13,16 +13,20 @@ asked for JSON gets ``{"error": {"code", "message", "transient"}}`` there.
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
 
 from memfiles.cli.options import Settings, color_of_environment
-from memfiles.errors import MemfilesError
+from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records.graphemes import harmless
+
+if TYPE_CHECKING:
+    import socket
 
 INTERRUPTED = 130
 ERROR, USAGE = 1, 2
@@ -115,6 +119,17 @@ def report(error: BaseException, *, settings: Settings) -> int:
     if failure.hint:
         click.echo(harmless(failure.hint), err=True)
     return failure.exit_code
+
+
+def listening_on(port: int) -> socket.socket:
+    """A socket that listens on loopback at ``--port``, 0 for any free one; ``InvalidArgument`` if it is taken."""
+    import socket  # late: 10 ms that only servers need
+
+    try:
+        return socket.create_server(("127.0.0.1", port))  # clients wait from now on instead of being refused
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise InvalidArgument(f"port {port} cannot be used ({why}): choose another with --port") from error
 
 
 def end_on_signals() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +17,10 @@ from starlette.routing import Mount
 from starlette.routing import Route as HttpRoute
 from starlette.staticfiles import StaticFiles
 
-from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.errors import MemfilesError
 from memfiles.inspector import entry_pages, entry_sets, file_pages, operator_pages, overview, prompt_page
 from memfiles.inspector.desk import Desk
-from memfiles.inspector.guard import HOST, Guard
+from memfiles.inspector.guard import Guard
 from memfiles.inspector.live import Live
 from memfiles.inspector.view import Handler, PageView, Route, Shelf, templates
 from memfiles.memory import Memory
@@ -37,15 +36,6 @@ PAGES: tuple[Route, ...] = (
     *prompt_page.ROUTES,
 )
 _SHUTDOWN_SECONDS = 2
-
-
-def bind(port: int) -> socket.socket:
-    """Bind a socket on loopback to a port, 0 for any free one; ``InvalidArgument`` if it is taken."""
-    try:
-        return socket.create_server((HOST, port))  # it listens, so a browser waits from now on
-    except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise InvalidArgument(f"port {port} cannot be used ({why}): choose another with --port") from error
 
 
 class Inspector:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import os
 import re
 import secrets
 import socket
@@ -62,15 +61,6 @@ def check_token(token: str) -> str:
     if len(token) < TOKEN_MIN or not all("!" <= character <= "~" for character in token):
         raise InvalidArgument(f"a token needs at least {TOKEN_MIN} characters of visible ASCII, and no spaces")
     return token
-
-
-def bind(port: int) -> socket.socket:
-    """Bind a socket on loopback to a port, 0 for any free one; ``InvalidArgument`` if it is taken."""
-    try:
-        return socket.create_server((HOST, port))  # it listens, so clients wait from now on instead of being refused
-    except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise InvalidArgument(f"port {port} cannot be used ({why}): choose another with --port") from error
 
 
 def check_header(name: str) -> str:

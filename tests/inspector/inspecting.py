@@ -21,7 +21,8 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 import memfiles
 from memfiles import Actor
-from memfiles.inspector.server import Inspector, bind
+from memfiles.cli.failures import listening_on
+from memfiles.inspector.server import Inspector
 from tests.support.workflows import write_workflow
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -185,7 +186,7 @@ def hosting(workflow: Path, *, ceiling: str | None = None, read_only: bool = Fal
     logging.getLogger("memfiles").addHandler(noted)
     try:
         with memfiles.open(workflow) as memory:
-            listening = bind(0)
+            listening = listening_on(0)
             given: dict[str, Any] = {"operator": OPERATOR, "ceiling": ceiling, "read_only": read_only}
             inspector = Inspector(memory, listening=listening, **given)
             thread = threading.Thread(target=inspector.serve)

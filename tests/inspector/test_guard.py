@@ -16,9 +16,9 @@ import pytest
 
 import memfiles
 from memfiles import InvalidArgument, Memory, inspector
+from memfiles.cli.failures import listening_on
 from memfiles.inspector.guard import FORM_MAX
 from memfiles.inspector.live import Live
-from memfiles.inspector.server import bind
 from memfiles.inspector.view import LARGE_MAX, Shelf
 from tests.inspector.inspecting import OwnProcess, filled, serving
 from tests.support.records import records_in
@@ -220,8 +220,8 @@ def test_a_terminal_that_is_closed_ends_it(tmp_path: Path, is_ignored: bool) -> 
 
 def test_a_taken_port_is_named() -> None:
     """With what to do."""
-    with bind(0) as taken, pytest.raises(InvalidArgument, match="choose another with --port"):
-        bind(taken.getsockname()[1])
+    with listening_on(0) as taken, pytest.raises(InvalidArgument, match="choose another with --port"):
+        listening_on(taken.getsockname()[1])
 
 
 def test_a_form_has_a_limit(asker: Asker) -> None:

@@ -23,8 +23,9 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 
+from memfiles.cli.failures import listening_on
 from memfiles.errors import InvalidArgument
-from memfiles.server.http import REQUEST_SECONDS, WAITING_MAX, bind, check_token, new_token
+from memfiles.server.http import REQUEST_SECONDS, WAITING_MAX, check_token, new_token
 from tests.cli.command_line import run
 from tests.server.mcp_clients import ERAS, NOTES, changed_by_hand, command, environment, in_loop, listening, text_of
 from tests.support.records import files_under
@@ -272,10 +273,10 @@ def test_new_tokens_differ() -> None:
 
 def test_a_port_that_is_taken() -> None:
     """Who starts the server is told what to do."""
-    with bind(0) as taken:
+    with listening_on(0) as taken:
         taken.listen()
         with pytest.raises(InvalidArgument, match="--port"):
-            bind(taken.getsockname()[1])
+            listening_on(taken.getsockname()[1])
 
 
 HEAD = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from memfiles.cli import opening, output
-from memfiles.cli.failures import ToolFailed, end_on_signals
+from memfiles.cli.failures import ToolFailed, end_on_signals, listening_on
 from memfiles.cli.options import argument, command, current, option, usage_error
 from memfiles.errors import ExtraMissing
 from memfiles.tools.dialects import DIALECTS
@@ -247,7 +247,7 @@ def _serve_http(
     header = http.check_header(user_header) if user_header is not None else None
     source = (lambda ctx: session(user=http.user_of(ctx))) if callable(session) else session
     chosen = http.check_token(str(token)) if token is not None else None
-    listening = http.bind(port)
+    listening = listening_on(port)
     used = chosen or http.new_token()
     end_on_signals()
     try:

@@ -21,7 +21,7 @@ from memfiles.cli import opening, output
 from memfiles.cli.commands.entries import ask, show_forgotten
 from memfiles.cli.commands.read import author
 from memfiles.cli.commands.write import fail_until_pushed
-from memfiles.cli.failures import NotFound, end_on_signals
+from memfiles.cli.failures import NotFound, end_on_signals, listening_on
 from memfiles.cli.options import argument, command, current, group, option
 from memfiles.errors import EntryNotFound, ExtraMissing
 from memfiles.files.restore_report import FileView
@@ -311,10 +311,10 @@ def ui_command(port: int, read_only: bool, level: str | None, actor: str | None,
         workflow.levels.rank(level)
     check_label(actor, what="actor")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    from memfiles.inspector.server import Inspector, bind  # late: only this command needs the libraries of a page
+    from memfiles.inspector.server import Inspector  # late: only this command needs the libraries of a page
     from memfiles.memory import open as open_memory
 
-    listening = bind(port)
+    listening = listening_on(port)
     end_on_signals()
     with open_memory(current().workflow) as memory:
         opening.mention_trouble(memory.report)
