@@ -107,10 +107,10 @@ class As(Struct, frozen=True):
 
     def session(self, memory: Memory, agent: str) -> Session:
         """The session, of the agent that was found for the command."""
+        from memfiles.tools.session import without_upkeep  # late: a memory that is looked at has no session
+
         who = {"user": self.user, "level": self.level, "run": self.run, "actor": self.actor}
-        session = memory.session(agent, **who, ends_run=False)
-        session.consolidates, session.is_brief = False, True  # a command does what it says
-        return session
+        return without_upkeep(memory.session(agent, **who, ends_run=False), is_brief=True)
 
 
 def as_session(function: Callable[..., None]) -> Callable[..., None]:

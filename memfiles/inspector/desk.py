@@ -16,7 +16,7 @@ from memfiles.memory import Memory
 from memfiles.records.keys import ENTRIES
 from memfiles.records.record import Actor, Record
 from memfiles.sync.conflicts import Conflict
-from memfiles.tools.session import Session
+from memfiles.tools.session import Session, without_upkeep
 from memfiles.workflow.workflow import MemoryFile
 
 SURFACE = "ui"
@@ -32,7 +32,7 @@ class Lens:
     run: str = ""
 
     def query(self, **more: object) -> str:
-        """The lens as the query of a link, with other fields; those that are empty are left out."""
+        """The lens as the query of a link, with other fields, without the empty ones."""
         named = {"agent": self.agent, "user": self.user, "level": self.level, "run": self.run, **more}
         return urlencode({name: value for name, value in named.items() if value not in ("", None)})
 
@@ -79,9 +79,8 @@ class Desk:
         """A session of the lens, in which the operator acts; it ends no run."""
         level, user, run = self.checked(lens.level), lens.user or None, lens.run or None
         found = self.memory.session(lens.agent, user=user, level=level, run=run, actor=self.operator, ends_run=False)
-        found.consolidates = False  # a page does what it says
         try:
-            yield found
+            yield without_upkeep(found)
         finally:
             found.close()
 

@@ -1,7 +1,7 @@
 """Session: one agent at work, its level, its tools and the calls it makes with them.
 
 The rules this file guards: the level of a session can rise and never falls, and counts from the moment it is raised.
-A tool call never raises into an agent's loop, whatever the model sent. Access is checked anew for every call.
+A tool call never raises into an agent's loop, whatever the model sent. Access is checked again for every call.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Session:
         self._entries = entries
         self.ends_run = entries is not None and entries.ends_run
         self.consolidates = entries is not None and entries.consolidates and not entries.read_only
-        self.is_brief = False  # for one command, which leaves it to others to erase what is due
+        self.is_brief = False
         self._audit, self._memory = audit, memory
         of_files = {READ: self._read, APPEND: self._append, EDIT: self._edit}
         self._calls: dict[str, Call] = {name: partial(self._on_file, name, call) for name, call in of_files.items()}
@@ -377,6 +377,15 @@ def tools(
 ) -> list[dict[str, Any]]:
     """The tools for these references in a vendor's shape, by their modes alone: levels need a session."""
     return render(definitions_of(visibility.visible_files(refs, manager)), dialect, strict=strict, examples=examples)
+
+
+def without_upkeep(session: Session, *, is_brief: bool = False) -> Session:
+    """The session of a person, who is told at once what a call does: it consolidates nothing when it closes.
+
+    ``is_brief``: it is one command, which leaves it to others to erase what is due.
+    """
+    session.consolidates, session.is_brief = False, is_brief
+    return session
 
 
 def definitions_of(files: Iterable[VisibleFile]) -> list[ToolDefinition]:

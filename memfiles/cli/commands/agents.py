@@ -141,14 +141,14 @@ def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | 
     workflow = opening.load_workflow()
     opening.known_agent(workflow, agent)
     from memfiles.cli.commands.write import given_text
+    from memfiles.tools.session import without_upkeep
 
     sent = json_object(given_text(arguments, what="send"))
     parts = opening.FILE_PARTS if tool in FILE_TOOLS else opening.ENTRY_PARTS
     with opening.mirrored(workflow, parts=parts) as memory:
         call_id = given.pop("call_id")
         session = memory.session(agent, **given, tool_names=tool_names, ends_run=False)
-        session.consolidates, session.is_brief = False, True
-        result = session.call(tool, sent, call_id=call_id)
+        result = without_upkeep(session, is_brief=True).call(tool, sent, call_id=call_id)
     if result.is_error:
         raise ToolFailed(result.text, code=result.code, data=result.data)
     if not output.as_json(result.to_dict()):
