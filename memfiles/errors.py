@@ -124,3 +124,8 @@ class MirrorConflict(MemfilesError, code="mirror_conflict", transient=True, exit
 
 class ExtraMissing(MemfilesError, code="extra_missing"):
     """A feature needs a package that is not installed; the message says how to install it."""
+
+
+def reason_of(error: Exception) -> str:
+    """Why a call to the system failed, in its own words, without the path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -26,6 +26,11 @@ HasOrigins = Record | Entry | Mark
 PutIn = bytes | Literal["redacted"] | None  # the text of a change; None: unknown, so it may be any
 
 
+def text_of(record: Record | Entry) -> Record:
+    """The text of a memory file or an entry, with its history."""
+    return record.text if isinstance(record, Entry) else record
+
+
 def check_origin(origin: str | None) -> str | None:
     """The id of a memory directory as it was given, or ``InvalidArgument``."""
     if origin is not None and not re.fullmatch(ORIGIN_PATTERN, origin):

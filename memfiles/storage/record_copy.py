@@ -22,7 +22,7 @@ from memfiles.errors import RecordCorrupt
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import encode_entry, read_entry
 from memfiles.records.keys import id_path, uid_of
-from memfiles.records.lineage import are_among, later_changes
+from memfiles.records.lineage import are_among, later_changes, text_of
 from memfiles.records.marks import EntryRecord, Mark, buries, is_tombstone, vacated
 from memfiles.records.record import Record, read_record
 from memfiles.storage.atomic import Signature, is_settled, storage_failure
@@ -63,7 +63,7 @@ class RecordCopy:
         self._until: str | None = None
 
     def copy(self, progress: Progress | None = None) -> bool:
-        """Copy the records, and those that change meanwhile; whether all are in the target at the end, or ``left``."""
+        """Copy the records, and again what changes meanwhile; whether all are in the target at the end, or ``left``."""
         told = self._source.changes()
         paths = sorted(path for path, seen in told.records.items() if seen is not None)
         self.records = len(paths)
@@ -137,7 +137,7 @@ class RecordCopy:
             yield len(paths), some
 
     def _write(self, bodies: Mapping[str, bytes]) -> None:
-        """Write the records that the target lacks or got from here; those that changed since the note come later."""
+        """Write the records that the target lacks or got from here; what changed since it was noted comes later."""
         noted = {path: body for path, body in bodies.items() if self._is_given(path, body)}
         after = {path: _decoded(path, body) for path, body in noted.items()}
         places = {path: [id_path(id) for id in _ids_of(record, mortal=True)] for path, record in after.items()}
@@ -211,7 +211,7 @@ class RecordCopy:
         marks = _records(self._source, map(id_path, _ids_of(before)))
         places = [_path_of(before), *(mark.target for mark in marks if isinstance(mark, Mark) and mark.leads)]
         found = (it for it in _records(self._source, places) if isinstance(it, Record | Entry) and _are_one(it, before))
-        pairs = (later_changes(_text_of(before), _text_of(it)) for it in found)
+        pairs = (later_changes(text_of(before), text_of(it)) for it in found)
         return any(are_among([it for it in here if it[0].op not in _DECLARED][:_LAST], there) for here, there in pairs)
 
     def _erase_forgotten(self) -> None:
@@ -303,10 +303,6 @@ def _path_of(record: Record | Entry) -> str:
     return record.path if isinstance(record, Entry) else f"{record.uid}.json"
 
 
-def _text_of(record: Record | Entry) -> Record:
-    return record.text if isinstance(record, Entry) else record
-
-
 def _are_one(one: AnyRecord, other: AnyRecord) -> bool:
     """Whether these are versions of one memory file, of one entry, or of the marks of one path."""
     if isinstance(one, Entry) and isinstance(other, Entry):
@@ -322,4 +318,4 @@ def _are_as_declared(one: AnyRecord | None, other: AnyRecord | None) -> bool:
 
 
 def _is_as_declared(record: Record | Entry) -> bool:
-    return all(change.op in _DECLARED for change in _text_of(record).history)
+    return all(change.op in _DECLARED for change in text_of(record).history)

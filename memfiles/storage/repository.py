@@ -215,7 +215,7 @@ class RecordRepository(Generic[R]):
         if not is_known and (self._kind.is_declared or self._is_last_written(path)):
             return True
         seen = self.look(path)
-        if seen.is_handled and is_known and not seen.is_first:
+        if seen.is_handled and is_known and not seen.is_first_read:
             return True
 
         def run(records: Records) -> tuple[bool, ChangeSet]:
@@ -224,10 +224,10 @@ class RecordRepository(Generic[R]):
                 return False, NOTHING
             if seen.by_hand or seen.problem is not None:
                 return True, commit.repair(path, seen)
-            is_news = seen.is_first or not (is_known or seen.is_ours)
+            is_news = seen.is_first_read or not (is_known or seen.is_ours)
             news = news_of(self._kind, replace(seen, news="process") if is_news else seen)
             commit.events = news or commit.events  # of an earlier call, which noted that they are told
-            self._keep(path, replace(seen, news=None, is_first=False, erased=False), before=seen)
+            self._keep(path, replace(seen, news=None, is_first_read=False, erased=False), before=seen)
             if self._listener is not None:
                 self._listener.doubt([path])
             return True, NOTHING
@@ -349,9 +349,10 @@ class _Commit(Generic[R]):
             versions.append(kind.version(final, replaces=seen.signature))
             if seen.problem is not None and seen.signature is not None:
                 aside[path] = seen.problem
-            known, new = _text_of(seen.record), _text_of(record)
-            if known is not None and new is not None and new.redactions != known.redactions:
-                self._losing[path] = known.revision
+            old = seen.record.text if isinstance(seen.record, Entry) else seen.record
+            new = record.text if isinstance(record, Entry) else record
+            if isinstance(old, Record) and isinstance(new, Record) and new.redactions != old.redactions:
+                self._losing[path] = old.revision
         return ChangeSet(versions, aside=aside, erases=any(map(kind.is_erasure, records)))
 
     def repair(self, path: str, seen: Observed[R]) -> ChangeSet:
@@ -395,11 +396,6 @@ class _Commit(Generic[R]):
         is_new = record is not before.record
         own = [self._kind.event(record, self._origin, before=before.record)] if is_new else []
         return [*news_of(self._kind, before), *own] if before.news is not None else own
-
-
-def _text_of(record: object) -> Record | None:
-    """The memory file, or the text of an entry; None of a mark."""
-    return record.text if isinstance(record, Entry) else record if isinstance(record, Record) else None
 
 
 def _bytes_of(seen: Observed[R] | None) -> int:

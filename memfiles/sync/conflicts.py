@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from memfiles.errors import InvalidArgument, ReadOnly, RecordCorrupt, RevisionConflict
 from memfiles.records.entry import Entry
 from memfiles.records.keys import check_whole, id_path
+from memfiles.records.lineage import text_of
 from memfiles.records.marks import Mark
 from memfiles.records.record import Actor, Record, check_text
 from memfiles.records.redactions import reveal
@@ -178,9 +179,9 @@ def _conflict(records: Records, kept: KeptConflicts, note: KeptCopy) -> tuple[Co
     known |= {"name": copy.name} if isinstance(copy, Record) else {"name": copy.key, "user": copy.user}
     if is_forgotten or record is None or isinstance(record, Mark):
         return Conflict(state="forgotten" if is_forgotten else "gone", **known), None
-    sizes = {"size_bytes": _text(copy).size_bytes, "record_bytes": _text(record).size_bytes}
+    sizes = {"size_bytes": text_of(copy).size_bytes, "record_bytes": text_of(record).size_bytes}
     known |= sizes | {"revision": record.revision, "current": record.content}
-    if reveal(pieces_in(record), [_text(copy).content_bytes]):
+    if reveal(pieces_in(record), [text_of(copy).content_bytes]):
         return Conflict(state="redacted", **known), record
     lacking = {line for line in copy.content.split("\n") if line.strip()} - set(record.content.split("\n"))
     state: ConflictState = "open" if lacking else "contained"
@@ -212,7 +213,3 @@ def _decoded(body: bytes | None, path: str) -> SyncedRecord | None:
         return decode_copy(body, path=path) if body is not None else None
     except RecordCorrupt:
         return None
-
-
-def _text(record: Record | Entry) -> Record:
-    return record if isinstance(record, Record) else record.text

@@ -18,7 +18,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from memfiles.errors import WorkflowError
+from memfiles.errors import WorkflowError, reason_of
 from memfiles.records import late_pattern
 from memfiles.workflow.problems import LineColumn, Problem, printable, workflow_error
 
@@ -96,7 +96,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     except FileNotFoundError:
         raise _refused(name, "no such file; `memfiles init` creates one") from None
     except (OSError, ValueError) as error:
-        raise _refused(name, f"the file cannot be opened: {_reason(error)}") from error
+        raise _refused(name, f"the file cannot be opened: {reason_of(error)}") from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -105,7 +105,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(SIZE_MAX + 1)
     except OSError as error:
-        raise _refused(name, f"the file cannot be read: {_reason(error)}") from error
+        raise _refused(name, f"the file cannot be read: {reason_of(error)}") from error
     finally:
         os.close(descriptor)
     if len(data) > SIZE_MAX:
@@ -185,10 +185,6 @@ def _protected(text: str, *, source: str) -> YamlText:
 def _too_large(source: str, size: int) -> WorkflowError:
     what = f"the workflow is {size} bytes and the limit is {SIZE_MAX}; shorten the initial contents"
     return _at(source, (1, 1), what)
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _refused(source: str, what: str) -> WorkflowError:

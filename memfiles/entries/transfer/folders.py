@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from memfiles.entries.transfer.document import FILE_MAX_BYTES, Skipped, printed
-from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.errors import InvalidArgument, RecordCorrupt, reason_of
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor
 
@@ -75,7 +75,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
         folder, name = os.path.split(os.path.realpath(path))
         read = atomic.read(Descriptor.of_directory(folder), name, limit=LINES_MAX_BYTES)
     except (RecordCorrupt, OSError, ValueError) as error:
-        raise InvalidArgument(f"{printed(os.fspath(path))} cannot be read: {_reason(error)}") from error
+        raise InvalidArgument(f"{printed(os.fspath(path))} cannot be read: {reason_of(error)}") from error
     if read is None:
         raise InvalidArgument(f"there is no file {printed(os.fspath(path))}")
     return read[0]
@@ -91,7 +91,7 @@ def read_folder(
     try:
         root = Descriptor.of_directory(path)
     except (OSError, ValueError) as error:
-        raise InvalidArgument(f"{printed(os.fspath(path))} cannot be read: {_reason(error)}") from error
+        raise InvalidArgument(f"{printed(os.fspath(path))} cannot be read: {reason_of(error)}") from error
     yield from _walk(_Place(root, "", 0, most), wanted)
 
 
@@ -121,7 +121,7 @@ def _walk(place: _Place, wanted: Wanted) -> Iterator[SourceFile | Skipped]:
         for name in sorted(os.listdir(place.descriptor)):
             yield from _look(place, name, wanted)
     except OSError as error:
-        yield Skipped(printed(place.path or "."), f"the folder cannot be read: {_reason(error)}")
+        yield Skipped(printed(place.path or "."), f"the folder cannot be read: {reason_of(error)}")
 
 
 def _look(place: _Place, name: str, wanted: Wanted) -> Iterator[SourceFile | Skipped]:
@@ -143,7 +143,7 @@ def _look(place: _Place, name: str, wanted: Wanted) -> Iterator[SourceFile | Ski
             descriptor = Descriptor(os.open(name, _FOLDER, dir_fd=place.descriptor))
             yield from _walk(_Place(descriptor, path, place.depth + 1, place.most), wanted)
     except OSError as error:
-        yield Skipped(printed(path), f"it cannot be read: {_reason(error)}")
+        yield Skipped(printed(path), f"it cannot be read: {reason_of(error)}")
 
 
 def _file(place: _Place, name: str, path: str) -> SourceFile | Skipped:
@@ -153,9 +153,5 @@ def _file(place: _Place, name: str, path: str) -> SourceFile | Skipped:
     except UnicodeEncodeError:
         return Skipped(printed(path), "its name is not UTF-8")
     except RecordCorrupt as error:
-        return Skipped(printed(path), "it" + _reason(error).removeprefix(name))
+        return Skipped(printed(path), "it" + reason_of(error).removeprefix(name))
     return SourceFile(path, read[0]) if read else Skipped(printed(path), "it was removed while the folder was read")
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
