@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from memfiles.errors import BudgetExceeded
 from memfiles.records.entry import CORE, GENERAL, Entry, EntryState, Kind
 
-Turn = tuple[bool, str, int, str]
+DisplayOrder = tuple[bool, str, int, str]
 Value = tuple[bool, float, bool, float, int, str, str, int, str, str]
 
 
@@ -59,7 +59,7 @@ class EntrySummary(Struct, frozen=True):
         return self.state == "live" and not self.is_expired(now)
 
     @property
-    def turn(self) -> Turn:
+    def display_order(self) -> DisplayOrder:
         """Its place in the display order: the highest comes first, and no two keys share one.
 
         In SQL: ``ORDER BY (pinned OR category = 'core') DESC, updated_at DESC, ordinal DESC, key DESC``.
@@ -163,7 +163,7 @@ class FolderTotals(Struct, frozen=True):
         return self.after([(entry, times)])
 
     def after(self, growth: Iterable[tuple[Entry | EntrySummary, int]]) -> FolderTotals:
-        """The totals with the entries that come (1) and without those that go (-1)."""
+        """The totals with the entries that are added (1) and without the removed ones (-1)."""
         tallies, none = dict(self.tallies), Tally()
         for entry, sign in growth:
             at = entry.kind, entry.category

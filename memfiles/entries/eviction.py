@@ -101,7 +101,7 @@ class EvictionPolicy:
         """The excess of each partition that the commit leaves over a budget and adds to.
 
         ``written`` are the paths that it saves, whatever else it changes. The totals are those of the last catch-up;
-        at the ``is_first`` look, a partition near its budget is measured anew if other processes changed something.
+        at the ``is_first`` look, a partition near its budget is counted again if other processes changed something.
         ``BudgetExceeded`` if one of the saved entries alone is larger than a whole budget.
         """
         growths: dict[Partition, list[tuple[Entry, int]]] = {}
@@ -123,7 +123,7 @@ class EvictionPolicy:
         return found
 
     def _has_room(self, counted: Totals, growth: Sequence[tuple[Entry, int]]) -> bool:
-        """Whether all entries of a partition together are far below every budget, also with those that come."""
+        """Whether all entries of a partition together are far below every budget, also with the added ones."""
         sizes = [entry.size_bytes for entry, sign in growth if sign > 0]
         entries, size = counted.count + len(sizes), counted.size + sum(sizes)
         return entries <= self._room.entries and size <= self._room.size_bytes
@@ -164,7 +164,7 @@ class EvictionPolicy:
         """The excess with the changes of other processes."""
         self._unseen = 0
         self._db.index.catch_up(reads=True)
-        counted = self._db.index.totals(excess.partition, anew=True)
+        counted = self._db.index.totals(excess.partition, recount=True)
         return self._measured(excess.partition, counted, excess.growth, excess.saved)
 
     def _remedy(
@@ -294,7 +294,7 @@ class _Remedying:
                 limit *= 4
 
     def _members(self, group: Alike) -> list[Member]:
-        """The entries of a group: those in the index that are as it says, and those that are being saved."""
+        """The entries of a group: from the index where it is up to date, and the ones that are being saved."""
         find = partial(groups.members, place=self._excess.partition, group=group)
         found = self._db.index.ask(partial(find, limit=MOST_EPISODES if group.kind == EPISODE else _SOME))
         if group.kind != EPISODE and len(found) == _SOME and (most := self._most_over(found[0][0].size)) > _SOME:

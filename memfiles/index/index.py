@@ -134,7 +134,7 @@ class Index:
             self._records.take()
 
     def verify(self, folders: Iterable[str] | None = None, *, once: bool = False, pause: Pause = no_pause) -> list[str]:
-        """Compare every file with its row, and read those that differ; returns temp files of dead writers.
+        """Compare every file with its row, and read the ones that differ; returns temp files of dead writers.
 
         Only files in these ``folders``, and with ``once`` only of folders that this process has not compared yet; large
         ones are left to the thread that follows them, if there is one. Others may use the index while the files are
@@ -199,9 +199,9 @@ class Index:
         with self._turn:
             return self._retried(partial(_within, self._maintenance.transaction, work))
 
-    def totals(self, partition: PartitionKey, *, anew: bool = False) -> Totals:
-        """The totals as of the last catch-up, with everything that this process has put since; or counted ``anew``."""
-        if not self._is_stuck and (found := self._pending.totals(partition, anew=anew)) is not None:
+    def totals(self, partition: PartitionKey, *, recount: bool = False) -> Totals:
+        """The totals as of the last catch-up, with what this process put since; ``recount`` loads the sums again."""
+        if not self._is_stuck and (found := self._pending.totals(partition, recount=recount)) is not None:
             return replace(found, is_behind=self._records.has_feed or self._pending.announcements.has_news())
         with self._turn:
             loaded = self.ask(lambda connection: load_sums(connection, partition))

@@ -190,13 +190,13 @@ class PendingWrites:
                 waiting.change(row, before)
             self._totals = self._totals.after(waiting) if is_exact else waiting
 
-    def totals(self, partition: PartitionKey, *, loaded: Sums | None = None, anew: bool = False) -> Totals | None:
+    def totals(self, partition: PartitionKey, *, loaded: Sums | None = None, recount: bool = False) -> Totals | None:
         """The totals of a partition with the rows here; None if its sums must be ``loaded`` from the database.
 
-        ``anew``: all are loaded again, as other processes may have written rows that still waited here.
+        ``recount``: load all of them again, as other processes may have written rows that still waited here.
         """
         with self._turn:
-            if anew:
+            if recount:
                 self._totals = RunningTotals()
                 for row, before in self.rows.uncounted():
                     self._totals.change(row, before)

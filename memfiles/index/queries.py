@@ -103,7 +103,7 @@ class Offer(NamedTuple):
         return self.path[self.path.rindex("/") + 1 : -len(RECORD_SUFFIX)]
 
     @property
-    def turn(self) -> tuple[bool, str, int, str]:
+    def display_order(self) -> tuple[bool, str, int, str]:
         """Its place in the display order: the highest comes first."""
         return self.is_held, self.updated_at, self.ordinal, self.key
 
@@ -289,7 +289,7 @@ def gone(
 ) -> list[Row]:
     """Deleted, evicted and expired entries in these partitions, the latest first.
 
-    Those that expired or were hidden by these moments count as erased.
+    Entries that expired or were hidden by these moments count as erased.
     """
     is_kept = "(e.expires_at IS NULL OR e.expires_at > :expired)"
     ways = (

@@ -113,7 +113,7 @@ def make_folders(directory: int, folder: str, *, flush: bool) -> None:
 def names(directory: int, folder: str = ".") -> list[str]:
     """List the names in the directory, or in a folder of it.
 
-    It is opened anew each time: the position in the list belongs to the open folder, which threads and forks share.
+    It is opened each time: the position in the list belongs to the open folder, which threads and forks share.
     """
     return os.listdir(Descriptor.of_folder(directory, folder))
 
@@ -222,13 +222,13 @@ def create(directory: int | None, path: str, data: bytes, *, mode: int = 0o600, 
     return Signature(staged.st_ino, len(data), staged.st_mtime_ns)
 
 
-def publish(directory: int, path: str, *, is_first: bool = False) -> bool:
+def publish(directory: int, path: str, *, is_new: bool = False) -> bool:
     """Put the staged version at ``path``; returns whether the temp name may hold an earlier version then.
 
-    ``is_first``: nothing was at ``path`` when it was last looked at. A file put there since is not lost.
+    ``is_new``: nothing was at ``path`` when it was last looked at. A file put there since is not lost.
     """
     temp = temp_path(path)
-    if is_first and _rename(directory, temp, path, how=_RENAME_NOREPLACE):
+    if is_new and _rename(directory, temp, path, how=_RENAME_NOREPLACE):
         return False
     try:
         if not _rename(directory, temp, path, how=_RENAME_EXCHANGE):

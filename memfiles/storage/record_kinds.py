@@ -51,7 +51,7 @@ class Observed(Struct, Generic[R], frozen=True):
     file cannot be used; the record is then the last good version, if one is known. ``settled``: no later change can
     have the same signature, because the kernel's clock has ticked since. ``stored``: the last version known to have
     been on disk, if that is not the record. ``news``: where a change came from that subscribers have not heard of.
-    ``is_ours``: this process wrote the file, and announced it. ``is_first``: the first version this process read, so
+    ``is_ours``: this process wrote the file, and announced it. ``is_first_read``: this process had read none before, so
     it is unknown whether it is a change; if an event points at the file, it is one. ``erased``: as of the event.
     """
 
@@ -63,7 +63,7 @@ class Observed(Struct, Generic[R], frozen=True):
     stored: R | None = None
     news: Origin | None = None
     is_ours: bool = False
-    is_first: bool = False
+    is_first_read: bool = False
     erased: bool = False
 
     @property
@@ -139,9 +139,9 @@ def judged(
     reappeared = before is not None and before.is_absent
     erased = _is_erased(found, known) or (before is not None and before.erased)
     if kind.is_written(found, known=None if reappeared else known):
-        is_first = not kind.is_declared and _is_first(found, before)
-        news = None if is_first else _origin_of(found, before)
-        return Observed(found, signature, settled=settled, news=news, is_first=is_first, erased=erased)
+        is_first_read = not kind.is_declared and _is_first_read(found, before)
+        news = None if is_first_read else _origin_of(found, before)
+        return Observed(found, signature, settled=settled, news=news, is_first_read=is_first_read, erased=erased)
     record = kind.absorb(found, known=known, at=now())
     return Observed(record, signature, by_hand=True, settled=settled, stored=known, news="external", erased=erased)
 
@@ -179,10 +179,10 @@ def _origin_of(found: R, before: Observed[R] | None) -> Origin | None:
     return "process"
 
 
-def _is_first(found: R, before: Observed[R] | None) -> bool:
+def _is_first_read(found: R, before: Observed[R] | None) -> bool:
     if before is None or (before.is_absent and before.stored is None):
         return True
-    return before.is_first and found == before.record
+    return before.is_first_read and found == before.record
 
 
 def _warning_of(seen: Observed[R]) -> str | None:

@@ -158,7 +158,7 @@ class Transactions:
         moved: set[str] = set()  # to a free name: nothing is left under the temp name
         try:
             for change in transaction.changes:
-                if not atomic.publish(self._directory, change.path, is_first=change.replaces is None):
+                if not atomic.publish(self._directory, change.path, is_new=change.replaces is None):
                     moved.add(change.path)
         except OSError as error:
             self._undo(request, position, because=error)

@@ -43,7 +43,7 @@ def told(content: str = "x", tags: tuple[str, ...] = (), *, of: EntrySummary) ->
 
 def in_turn(standings: Iterable[EntrySummary]) -> list[EntrySummary]:
     """In the order in which they are shown."""
-    return sorted(standings, key=lambda each: each.turn, reverse=True)
+    return sorted(standings, key=lambda each: each.display_order, reverse=True)
 
 
 MOMENTS = st.integers(0, 5).map(lambda day: f"2026-11-2{day}T09:00:00.000Z")

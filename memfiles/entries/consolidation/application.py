@@ -35,7 +35,7 @@ _NAMED = 5  # keys in an error
 
 
 class Applied(Struct, frozen=True):
-    """The result of applying or undoing a plan: the keys that are hidden now, and those that are visible again."""
+    """The result of applying or undoing a plan: the keys that are hidden now, and the keys that are visible again."""
 
     plan: str
     hidden: tuple[str, ...]

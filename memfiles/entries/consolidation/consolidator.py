@@ -127,7 +127,7 @@ class Consolidator:
         for attempt in range(_ATTEMPTS):
             if time.monotonic() > until:
                 break
-            planning = Planning(self._alike(home), limits, totals=self._totals(home, anew=True))
+            planning = Planning(self._alike(home), limits, totals=self._totals(home, recount=True))
             given = self._guarded(caller, home.level, until - CLOSE_SECONDS + CLOSE_SUMMARY_SECONDS)
             steps = tuple(planning.lossless_steps(given or FirstSentences(), self._admitted))
             plan = replace(self._empty_plan(home), steps=steps)
@@ -139,8 +139,8 @@ class Consolidator:
         _log.warning("no time was left to consolidate entries of agent %s", caller.provenance.agent)
         return None
 
-    def _totals(self, home: Partition, *, anew: bool = False) -> FolderTotals:
-        sums = self._db.index.totals(home, anew=anew).by_sort
+    def _totals(self, home: Partition, *, recount: bool = False) -> FolderTotals:
+        sums = self._db.index.totals(home, recount=recount).by_sort
         return FolderTotals({sort: Tally(*found) for sort, found in sums.items()})
 
     def _alike(self, home: Partition) -> list[Member]:

@@ -169,7 +169,7 @@ class Planning:
         return [(survivor, retired) for survivor, retired in found if retired]
 
     def _may_go(self, retired: list[Member], survivor: Member) -> list[Member]:
-        """Those that are not being saved, and whose importance and pin the survivor has as well."""
+        """The members that are not being saved, and whose importance and pin the survivor has as well."""
         worth = survivor.summary.is_held, survivor.summary.importance
         free = [member for member in retired if member.entry.uid not in self._saved]
         return [member for member in free if (member.summary.is_held, member.summary.importance) <= worth]

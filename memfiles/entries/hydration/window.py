@@ -2,9 +2,9 @@
 
 The rules this file guards:
 
-- One walk decides and explains, so the two cannot disagree. Entries come in their order (``EntrySummary.turn``: pinned
-  ones first, then the newest). Each entry that fits is taken; one that does not fit is skipped, and the walk goes on.
-  The budget covers the whole block, and the same state gives the same bytes.
+- One walk decides and explains, so the two cannot disagree. Entries come in their ``display_order``: pinned ones
+  first, then the newest. Each entry that fits is taken; one that does not fit is skipped, and the walk goes on. The
+  budget covers the whole block, and the same state gives the same bytes.
 - An entry that the session may not know of is explained as one that does not exist.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memfiles.entries.budgets import EntrySummary, Turn
+from memfiles.entries.budgets import DisplayOrder, EntrySummary
 from memfiles.entries.results import Found, found_in
 from memfiles.records.entry import LEAST_BLOCK_BYTES, Entry, block_of
 
@@ -54,7 +54,7 @@ class Offered(Protocol):
         """Whether it is shown first: pinned, by itself or by its category."""
 
     @property
-    def turn(self) -> Turn:
+    def display_order(self) -> DisplayOrder:
         """Its place in the display order: the highest comes first."""
 
     def is_usable(self, now: str) -> bool:
@@ -164,7 +164,7 @@ class Window:
     def explain(self, entry: Offered, entries: Iterable[Offered], lookup: TextLookup) -> Explanation:
         """Explain one of ``entries``, by filling the window up to its turn."""
         for earlier in self._candidates(entries):
-            if earlier.turn <= entry.turn:
+            if earlier.display_order <= entry.display_order:
                 break
             self._offer(earlier, lookup)
         text = lookup(entry)
