@@ -141,7 +141,7 @@ def command(
 class _Offered(click.types.StringParamType):
     """Text that a shell completes with names from the memory; whatever goes wrong, there are none.
 
-    They are what the command itself would show: of entries, those that its session sees. It inherits because click has
+    They are what the command itself would show: of entries, what its session sees. It inherits because click has
     no other way to complete a value of an option that is declared elsewhere.
     """
 

@@ -43,7 +43,7 @@ MAX_TAG_BYTES = 64
 MAX_TTL_SECONDS = 10 * 365 * 86400
 DEFAULT_HYDRATE_BYTES = 256 * 1024
 DEFAULT_SHARE = 0.8  # of its budget, to which a consolidation brings a partition
-MAX_GONE = 1000  # entries in a list of those that are gone
+MAX_GONE = 1000  # in a list of deleted entries
 _LOOKED_AT_ONCE = 64  # drafts
 _LISTS = (list, tuple, NoneType)  # read the same twice
 DAILY = "daily"
@@ -217,7 +217,7 @@ class Checked(Struct, frozen=True):
 class EntryRules(Struct, frozen=True):
     """The rules that a workflow gives for entries, handed to every operation. Sizes are UTF-8 bytes.
 
-    ``categories`` are those that the workflow declares, ``readers`` the agents that may only read.
+    ``categories`` are the declared ones, ``readers`` the agents that may only read.
     """
 
     levels: Levels = Levels()

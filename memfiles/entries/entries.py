@@ -253,7 +253,7 @@ class Entries:
             return self.parts.writer.delete(session, key, expected_revision=expected_revision, call_id=call_id)
 
     def delete_many(self, session: Caller, keys: Iterable[str]) -> Sequence[Deleted]:
-        """Hide the entries of these keys at the session's level, in one commit; returns those that were there."""
+        """Hide the entries of these keys at the session's level, in one commit; returns the entries that existed."""
         with self._span("delete", session), self.parts.purger.sweeping(session):
             return self.parts.writer.delete_many(session, keys)
 

@@ -219,7 +219,7 @@ class Forgetter:
     def _report(
         self, view: View, entries: Iterable[Entry], *, dry_run: bool = False, held_by: tuple[str, ...] = ()
     ) -> Forgotten:
-        """The report on these entries, without those that the caller may not know of, or that count as erased."""
+        """The report on these entries, without entries that the caller may not know of, or that count as erased."""
         keys = [entry.key for entry in entries if is_seen(view, entry) and self._db.erased_at(entry) is None]
         return Forgotten(len(keys), tuple(sorted(set(keys))), dry_run, held_by)
 

@@ -82,7 +82,7 @@ class EntryLog(Struct, frozen=True):
 
     ``state`` is ``live``, ``expired``, ``deleted`` or ``evicted``. ``aliases`` are the ids of entries that were joined
     with it. ``made_of`` and ``made_into`` are the keys, by ids, of entries that were folded or merged into it, and of
-    those that it was folded or merged into. ``is_complete``: nothing is left out at the beginning.
+    the entries that it was folded or merged into. ``is_complete``: nothing is left out at the beginning.
     """
 
     found: Found

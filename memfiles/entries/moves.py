@@ -98,8 +98,8 @@ def remembered(db: EntryDatabase, record: EntryRecord | None, stamp: Stamp) -> E
 def renew(db: EntryDatabase, caller: Caller, read: Sequence[tuple[Found, float]]) -> None:
     """Let entries that the caller read live so many seconds from now, in one commit.
 
-    Those that changed since stay as they are, and those of other sessions, and those of which less than a hundredth of
-    the time is over: each renewal is a change of the record.
+    An entry that changed since stays as it is, as does one of another session, and one of which less than a hundredth
+    of the time is over: each renewal is a change of the record.
     """
     check_caller(caller)
     own, stamp = own_level(caller), Stamp(db.now(), caller.actor(None))

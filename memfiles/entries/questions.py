@@ -77,7 +77,7 @@ class Answers:
 
 
 class Selector(Struct, frozen=True):
-    """The entries to forget: those that match every field that is given."""
+    """The entries to forget: they match every field that is given."""
 
     key: str | None = None
     uid: str | None = None

@@ -86,7 +86,7 @@ class Results(Struct, frozen=True):
     """The results of a search, best first. ``meaning``: whether the semantic leg took part.
 
     ``why_no_meaning``: why it did not, if it should have; ``note`` says so.
-    With ``budget_bytes`` they are those that fit, each followed by its neighbours.
+    With ``budget_bytes`` they are the ones that fit, each followed by its neighbours.
     """
 
     query: str

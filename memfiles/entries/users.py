@@ -256,7 +256,7 @@ class Users:
         self._forgetter.follow(progress)  # 3 the entries of the epoch, and the notes made of them
         shared = [entry for entry in entries if not entry.user]  # whoever saw these is not told for whom they went
         self._forgetter.forget_entries(shared, Stamp(stamp.at), why="")  # 4
-        self._forgetter.release([])  # 5 kept copies, also those that cannot be read
+        self._forgetter.release([])  # 5 kept copies, also unreadable ones
         self._log("forget-user", user, count=len(entries), actor=actor)
         self._blank_audit()  # 6
         return _forgotten(entries)
@@ -290,7 +290,7 @@ class Users:
         self._db.rules.check_labels({"actor": actor})
 
     def _entries_of(self, user: str, epoch: str, progress: Progress | None = None) -> Sequence[Entry]:
-        """All entries of the user in this epoch, hidden ones too, and those that the sessions saved for others."""
+        """All entries of the user in this epoch, hidden ones too, and what the sessions saved for others."""
         self._db.refresh()
         paths = self._db.index.ask(lambda opened: database.of_user(opened, epoch=epoch, user=user))
         return self._db.entries(reported(paths, progress))

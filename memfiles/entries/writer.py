@@ -209,7 +209,7 @@ class EntryWriter:
         return self._deleted(caller, [outcome.decisions[0].entry])[0]
 
     def delete_many(self, caller: Caller, keys: Iterable[str]) -> list[Deleted]:
-        """Hide the entries of these keys at the caller's level in one commit; returns those that were there, by key."""
+        """Hide the entries of these keys at the caller's level in one commit; returns the existing ones, by key."""
         stamp, own, rules = Stamp(self._db.now(), caller.actor(None)), own_level(caller), self._db.rules
         paths = self._deletable(own, sorted({check_key(key) for key in listed(keys, "keys")}), now=stamp.at)
 

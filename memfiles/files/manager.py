@@ -294,7 +294,7 @@ class MemoryManager:
         return self.subscribers.add(callback)
 
     def cards(self) -> tuple[list[FileCard], dict[str, str]]:
-        """The cards of the live files, and by uid what is wrong with those that cannot be read."""
+        """The cards of the live files, and by uid what is wrong with the unreadable ones."""
         return cards_of(self.card, self.uids())
 
     def status(self) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class FileView(Struct, frozen=True):
 
 
 def cards_of(card: Callable[[str], FileCard], uids: Iterable[str]) -> tuple[list[FileCard], dict[str, str]]:
-    """The cards of these files, and by uid what is wrong with those that cannot be read."""
+    """The cards of these files, and by uid what is wrong with the unreadable ones."""
     cards, problems = [], {}
     for uid in uids:
         try:

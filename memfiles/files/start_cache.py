@@ -32,7 +32,7 @@ CacheRow = list[str | int]  # inode, size, mtime_ns, name, description, max_size
 
 
 def rows(home: MemoryHome) -> dict[str, CacheRow]:
-    """The rows of a home, which those that are directories have; empty if there is no usable cache."""
+    """The rows of a home that is a directory; empty if it has no usable cache, as every other home."""
     try:
         return load(Descriptor.of_directory(home.directory)) if home.directory is not None else {}
     except OSError:

@@ -54,7 +54,7 @@ class Trust(Enum):
 
 
 class IndexReplaced(DatabaseLost):
-    """Another process built the database anew: what this one knows is about a file that is gone."""
+    """Another process rebuilt the database: what this one knows is about a file that is gone."""
 
 
 class Maintenance:
@@ -77,7 +77,7 @@ class Maintenance:
         self.compared = ComparedFolders()
         self.left_over: list[str] = []  # temp files of dead writers that were found and not returned yet
         self._is_first, self._must_scrub = True, False
-        self.must_compare = False  # all records, as the feed has begun anew
+        self.must_compare = False  # all records, as the feed has started over
         self._opened: sqlite3.Connection | None = None  # the one that ``trust`` is about
         self._watched: dict[str, Signature | None] = {}  # records that other processes may be changing
         self._written: tuple[sqlite3.Connection, int] | None = None  # with the data version of the last batch
@@ -180,7 +180,7 @@ class Maintenance:
         self._is_first = False
 
     def verify(self, folders: Folders, look: Look) -> list[str]:
-        """Compare every file with its row, in these folders or all, and read those that differ.
+        """Compare every file with its row, in these folders or all, and read the ones that differ.
 
         ``look`` is one at these folders. Returns temp files of dead writers. Suspect folders are compared in any case:
         a look may have been at rows that were lost since.

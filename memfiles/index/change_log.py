@@ -364,7 +364,7 @@ def done_line(token: str) -> bytes:
 
 
 def advance(intents: dict[str, tuple[str, ...]], lines: Iterable[Line]) -> set[str]:
-    """Add the intents in these lines and remove those that they end; returns the records of the latter."""
+    """Add the intents in these lines and remove the ones that they end; returns the records of the latter."""
     ended: set[str] = set()
     for line in lines:
         if line.is_intent:

@@ -191,7 +191,7 @@ def due(connection: sqlite3.Connection, *, expired: str, retired: str, limit: in
 
 
 def count_due(connection: sqlite3.Connection, *, expired: str, retired: str) -> tuple[int, int]:
-    """The number of entries that ``due`` finds without a limit: those that expired, and those that were hidden."""
+    """The number of entries that ``due`` finds without a limit: expired ones, and hidden ones."""
     ways = " UNION ".join(f"SELECT id, state {way}" for way in _DUE.values())
     counts = f"SELECT count(*) FILTER (WHERE state = 'live'), count(*) FILTER (WHERE state <> 'live') FROM ({ways})"
     found: tuple[int, int] = connection.execute(counts, {"expired": expired, "retired": retired}).fetchone()
@@ -212,7 +212,7 @@ def left_by(connection: sqlite3.Connection, plan_id: str) -> list[str]:
 
 
 def of_user(connection: sqlite3.Connection, *, epoch: str, user: str) -> list[str]:
-    """The paths of the entries of an epoch of a user, and of those that the user's sessions wrote for others."""
+    """The paths of the entries of an epoch of a user, and of what the user's sessions wrote for others."""
     statement = """
         SELECT path FROM entry WHERE epoch = :epoch AND state <> 'forgotten'
         UNION SELECT e.path FROM entry AS e, json_each(e.aliases) AS a
@@ -226,7 +226,7 @@ def of_user(connection: sqlite3.Connection, *, epoch: str, user: str) -> list[st
 class UserTally(Struct, frozen=True):
     """A user's visible entries in one partition: their number and bytes, the last change, and one of their paths.
 
-    ``user`` is "" for the user's own ones, and the name for those that the user's sessions saved for others.
+    ``user`` is "" for the user's own ones, and the name for what the user's sessions saved for others.
     """
 
     path: str

@@ -35,7 +35,7 @@ def groups(
 ) -> list[Alike]:  # fmt: skip
     """Groups of more than one entry in a partition, duplicates or (``kind`` episode) episodes, the oldest first.
 
-    Of episodes only those that are long enough for a note to be shorter. ``among``: as of ``sorts``.
+    Only episodes that are long enough for a note to be shorter. ``among``: as of ``sorts``.
     """
     of_episodes = kind == EPISODE
     found: list[tuple[str, str, str, str]] = []

@@ -64,7 +64,7 @@ def forget(view: PageView) -> Response:
 
 
 def plan_page(view: PageView) -> Response:
-    """What a consolidation would do, and those that can be taken back."""
+    """What a consolidation would do, and which past ones can be undone."""
     desk, lens = view.desk, view.desk.lens(view.asked)
     share, plan = view.number("share", SHARE) or SHARE, None
     with desk.session(lens) as session:

@@ -182,7 +182,7 @@ def encode_entry(entry: EntryRecord) -> bytes:
 
 
 def _mark_lines(mark: Mark) -> Iterator[bytes]:
-    """Its fields in the order of ``_OF_MARK``; those that may be missing only if they say something."""
+    """Its fields in the order of ``_OF_MARK``; an optional field only if it has a value."""
     said = asdict(mark) | {"by": mark.by.to_dict(), "origins": dict(sorted(mark.origins.items()))}
     needed = _NEEDED | {"why"} if mark.id else _NEEDED
     shown = (name for name in _OF_MARK if said[name] or name in needed)

@@ -86,7 +86,7 @@ def oldest_known(record: Record) -> int:
 
 
 def has_lost(record: Record, *, after: int) -> bool:
-    """Whether text was taken out of a record since this revision, by a redaction or as it began anew after a forget.
+    """Whether text was taken out of a record since this revision, by a redaction or by a forget before it started over.
 
     Also True where the history does not go back so far.
     """

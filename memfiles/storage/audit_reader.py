@@ -63,10 +63,10 @@ class AuditTrail(Struct, frozen=True):
 
 
 class AuditFilter(Struct, frozen=True):
-    """The events that are asked for: those that fit every field that is not empty.
+    """The events that are asked for: they fit every field that is not empty.
 
     ``since`` is the first moment, ``until`` the one after the last. ``user`` is the hash of a user's name. ``records``
-    are paths of records, their uids, or keys of entries; ``levels`` are those that such an entry may have. ``readable``
+    are paths or uids of records, or keys of entries; ``levels`` the levels that such entries may have. ``readable``
     are the only levels of events; None: events of any level, and of none.
     """
 
@@ -223,7 +223,7 @@ class AuditFiles:
         self._name = self._path = ""
 
     def append(self, month: str, lines: bytes, *, is_hurried: bool = False) -> None:
-        """See ``AuditPages``."""
+        """See ``AuditPages``; a directory has no server that could be away, so ``is_hurried`` changes nothing."""
         if self._descriptor < 0 or month != self._name or not self._is_current():
             self._descriptor = -1
             self._open(month)
@@ -311,7 +311,7 @@ class AuditFiles:
 
 
 def _months_among(names: Iterable[str]) -> list[str]:
-    """Those that are names of months, the first one first; whatever else is in the folder is not the audit's."""
+    """The names of months, earliest first; other files in the folder are not the audit's."""
     return sorted(name for name in names if _MONTH.fullmatch(os.fsencode(name)))
 
 

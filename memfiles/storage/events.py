@@ -136,7 +136,7 @@ class AuditEvent(Struct, frozen=True):
 
     ``op`` is the operation's name (``save``, ``forget``, ``evict``); ``outcome`` is ``ok``, ``refused`` or ``failed``,
     and ``code`` then the error's code. ``path`` is the record's path in the memory directory, ``count`` the number of
-    records concerned, ``paths`` those that a read returned. ``agent``, ``run``, ``call`` and ``actor`` say who did it,
+    records concerned, ``paths`` those of a read. ``agent``, ``run``, ``call`` and ``actor`` say who did it,
     ``user`` for whom: a hash of the name. ``bytes`` is by how much the content that agents can see grew. ``plan`` is
     the id of a plan, by which it is undone. ``at`` is the time of a logged event.
     """
@@ -300,7 +300,7 @@ class _Lines:
         self._write(is_hurried=False)
 
     def _write(self, *, is_hurried: bool) -> None:
-        """Write the lines that wait, in their order; those that cannot be written are lost, which is reported.
+        """Write the lines that wait, in their order; a line that cannot be written is lost, which is reported.
 
         ``is_hurried``: they go on waiting if a server is away, as what they tell of was acknowledged already.
         Threads take turns, each with the lines of all that wait: the second of many has nothing left to write. Whoever

@@ -63,7 +63,7 @@ class AuditPages(Protocol):
 
 
 class KeptConflicts(KeptCopies, Protocol):
-    """All kept copies, with those that lost in a merge, in the folder ``conflicts``."""
+    """All kept copies, including the losing ones of merges, in the folder ``conflicts``."""
 
     def notes(self, folder: str) -> Sequence[KeptCopy]:
         """What is known of everything in ``folder``."""

@@ -104,7 +104,7 @@ def scrub_token_in(journal: bytes) -> bytes:
 
 
 def must_rewrite(journal: bytes) -> bool:
-    """Whether the published files must be written anew before this journal may go."""
+    """Whether the published files must be rewritten before this journal may go."""
     return journal[:_MARKED_BYTES].endswith(_REWRITE)
 
 

@@ -37,7 +37,7 @@ _LINES_AT_ONCE = 1000
 class Migrated(Struct):
     """What a migration did: numbers of records, kept copies and lines of the audit.
 
-    ``records`` are those of the source, ``copied`` those that were written now; the others were there already.
+    ``records`` are the source's, of which ``copied`` were written now; the target had the others already.
     ``newer`` were left as they are: they, or other records of their entries, were changed, renamed or forgotten in the
     target. ``unreadable`` says by path why a record was not taken. ``left`` are kept copies that no record's size lets
     be taken. ``is_complete``: every record of the source that can be read was found in the target, with the same

@@ -229,7 +229,7 @@ class RemoteStore(Protocol):
 
     @property
     def id(self) -> str:
-        """A name that no other store has, nor the same one after it was made anew."""
+        """A name that no other store has, nor the same one after it was recreated."""
 
     @property
     def home(self) -> MemoryHome:

@@ -301,7 +301,7 @@ class Store:
         self._end.atexit = False  # the next start replays what is left
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: start anew, as the journal, locks and threads are the parent's."""
+        """In a forked child: start over, as the journal, locks and threads are the parent's."""
         if not self._is_closed:
             self._end.detach()
             self._journal.abandon()

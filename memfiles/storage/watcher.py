@@ -99,7 +99,7 @@ class _Ended(Exception):
 
 
 class Watcher:
-    """Has one type of record examined in a thread of its own: those that events name, and all of them now and then."""
+    """Has one type of record examined in a thread of its own: those named by events, and now and then all."""
 
     def __init__(self, watched: Watched, cleanup: ExitStack | None = None) -> None:
         """Start watching, until the ``cleanup`` or its end; if the system provides no events, that is logged."""

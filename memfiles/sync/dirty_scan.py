@@ -64,7 +64,7 @@ class DirtyScan:
         self._first_seen: dict[str, tuple[Signature, int]] = {}
 
     def dirty(self, *, care: Care = "usual") -> list[Dirty]:
-        """The records to push. One stat each; only those that changed since the last scan are read.
+        """The records to push. One stat each; only records that changed since the last scan are read.
 
         The usual care assumes that entries change by renaming files into place, as memfiles and editors do. A patient
         scan relies on events for some minutes, a thorough one on nothing.

@@ -380,7 +380,7 @@ class _Jobs:
             self.find_lost_copies()
 
     def tidy_up(self) -> None:
-        """Wipe what was forgotten, and write the pack anew if there is time for it."""
+        """Wipe what was forgotten, and rewrite the pack if there is time for it."""
         self.wipe()
         self.reconciler.remove_stale_pack()
         now = time.monotonic()

@@ -105,7 +105,7 @@ def write_pack(mirror: Mirror, records: Iterable[tuple[str, Stored]]) -> bool:
         mirror.put(INDEX, encode_index(parts), when=equals(old.version) if old else ABSENT)  # 2 the pack is this one
     except MirrorConflict:
         return False
-    for key in before:  # 3 not those that were added meanwhile: another writer is about to name them
+    for key in before:  # 3 parts added meanwhile stay: another writer is about to name them
         if key not in parts and key != INDEX:
             mirror.delete(key)
     return True

@@ -382,7 +382,7 @@ class Reconciler:
         return not (isinstance(here, Entry) and fate(here, remote, {}) == "here" and self._move_on(here))
 
     def _move_on(self, entry: Entry, *, is_local: bool = True) -> bool:
-        """Move a copy of an entry, or those that were joined with it, to where it is now; whether that is elsewhere.
+        """Move a copy of an entry, or the copies joined with it, to where it is now; whether that is elsewhere.
 
         The mirror is asked first what became of another entry that is there: it may have been forgotten.
         """

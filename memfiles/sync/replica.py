@@ -184,8 +184,8 @@ class Replica:
         """Merge a copy of an entry into the record at the place where the entry is now, in one commit.
 
         A local copy leaves a mark. An entry that is in the way, and belongs elsewhere itself, moves on in the same way;
-        one that was replaced there in the mirror, as ``mirrored`` tells, gives way to that copy. To a copy that is in
-        its place come those that were joined with it. Returns the paths that may have changed.
+        one that was replaced there in the mirror, as ``mirrored`` tells, gives way to that copy. A copy that is in
+        its place takes in the ones that were joined with it. Returns the paths that may have changed.
         """
         if place_of(copy, self.marks_of(copy.ids)) is None:
             return self._claim(copy, on_conflict=on_conflict, mirrored=mirrored)

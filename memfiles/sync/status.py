@@ -171,7 +171,7 @@ class SyncReport(Struct, frozen=True):
     """The result of a pull or push: the outcome for each record by path, and the records still pending.
 
     ``equal``: nothing to do; ``pushed``: the mirror has it now; ``pulled``: the mirror's copy was taken; ``merged``:
-    the record has both writers' changes; ``conflict``: it has those that agree, and the losing copy was kept.
+    the record has both writers' changes; ``conflict``: it has the changes that agree, and the losing copy was kept.
     ``refused`` is as in the status.
     """
 

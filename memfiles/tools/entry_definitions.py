@@ -261,7 +261,7 @@ def entry_tools(tool_names: str = "default", *, forgets: bool = False, read_only
 def guidance(operations: Mapping[str, str]) -> str:
     """The guidance for the system prompt: under 1,200 bytes, ending with a line feed; "" without a save tool.
 
-    ``operations`` is the naming profile: tool name to operation, of which it names those that save, search and delete.
+    ``operations`` is the naming profile: tool name to operation, and it names the ones that save, search and delete.
     """
     names = {operation: name for name, operation in reversed(list(operations.items()))}
     save, delete = names.get("save") or names.get("write"), names.get("delete")

@@ -63,8 +63,8 @@ class EntryAccess(Struct, frozen=True):
     def calls(self, session: Session, of_files: Mapping[str, Call]) -> dict[str, Call]:
         """The function for each tool name; it takes the arguments as sent and the call id.
 
-        ``of_files`` are the functions for memory files, by their usual names. Those that change entries are there for
-        every agent: ``Entries`` refuses a call and says why.
+        ``of_files`` are the functions for memory files, by their usual names. Every agent gets the ones that change
+        entries: ``Entries`` refuses a call and says why.
         """
         operations = operations_of(self.tool_names, forgets=self.forgets).items()
         if self.tool_names == COMPACT:

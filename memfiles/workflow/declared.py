@@ -236,12 +236,12 @@ class Declared(Struct, frozen=True, kw_only=True, metaclass=_Checking):
 
     @classmethod
     def _wrong(cls, known: Mapping[str, Any], *, older: bool) -> Iterator[tuple[str, str]]:
-        """The fields that are wrong only because of other ones, and why; ``known`` holds those that are right."""
+        """The fields that are wrong only because of others, and why; ``known`` holds the valid ones."""
         return iter(())
 
     @classmethod
     def _completed(cls, known: dict[str, Any]) -> dict[str, Any]:
-        """The values of the fields, with those that follow from others."""
+        """The values of the fields, with the ones that follow from others."""
         return known
 
     def _problems(self) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""Operations on a sealed mirror as a whole: check its keys, seal it anew, and open a copy of it."""
+"""Operations on a sealed mirror as a whole: check its keys, reseal it, and open a copy of it."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class NotedMirror:
             self._write(without | added, before)
 
     def _read(self) -> dict[str, _Note]:
-        """The notes, also those that other processes made."""
+        """The notes, also of other processes."""
         with suppress(MemfilesError, OSError, ValueError, AttributeError, TypeError):
             noted = self._notes.get(PATH)
             return {key: [version, why] for key, (version, why) in json.loads(noted.body).items()} if noted else {}

@@ -377,7 +377,7 @@ def _offered(
 
 
 def _batch(offers: Iterator[Offer], room: int) -> Iterator[Offer]:
-    """The next offers, up to those that fill the room: a store over a network is asked for all of them at once.
+    """The next offers, enough to fill the room: a store over a network is asked for all of them at once.
 
     They end once the room is nearly full, so that the index is asked for what still fits instead of for the next ones.
     """

@@ -194,7 +194,7 @@ def _is_ids(value: object, most: int) -> bool:
 
 _ORIGINS = frozenset(Provenance.__struct_fields__)
 FIELDS = tuple(name for name in Document.__struct_fields__ if name not in ("content", "where"))
-"""The fields in the order in which they are written, those that every entry has first."""
+"""The fields in the order in which they are written, first the ones that every entry has."""
 
 _FieldType = tuple[str, Callable[[Any], bool]]
 _TEXT: _FieldType = "text", lambda value: isinstance(value, str)

@@ -235,7 +235,7 @@ def lent(
     enough: float = 0.0,
     weights: Weights = WEIGHTS,
 ) -> dict[int, float]:
-    """What hits lend to related entries, hits among them, by row; ``asking`` are those that ask.
+    """What hits lend to related entries, hits among them, by row; ``asking`` are the hits that ask.
 
     Other entries are left out that cannot reach ``enough``, not even with the ``bonus`` of their run.
     """

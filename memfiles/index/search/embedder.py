@@ -212,7 +212,7 @@ class Vocabulary:
 
 
 def _least(numbers: NDArray[Any], count: int) -> NDArray[Any]:
-    """The places of the ``count`` least numbers, and of those that equal the last of them."""
+    """The places of the ``count`` least numbers, and of all that equal the last of them."""
     import numpy
 
     numbers = numbers.astype(numpy.uint16)  # which is sorted by vector instructions

@@ -40,7 +40,7 @@ _SOURCES = f"""
     CROSS JOIN entry AS e ON e.id = text.id LEFT JOIN part AS p ON p.id = e.part
 """
 Keep = Callable[[Sequence[int]], Collection[int]]
-"""Takes rows and returns those that count."""
+"""Takes rows and returns the ones that count."""
 NearWords = Callable[[Sequence[str]], Iterable[Sequence[tuple[str, float]]]]
 """Takes folded words and returns words near each in meaning, the nearest first, with their nearness of 0 to 1."""
 

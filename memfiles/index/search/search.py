@@ -65,7 +65,7 @@ class Hit(Struct, frozen=True, dict=True):
 
 
 class RankedEntries:
-    """Scores of entries, summed over the legs; and the traits and lengths in words of those that are known."""
+    """Scores of entries, summed over the legs; and, where known, their traits and lengths in words."""
 
     def __init__(self) -> None:
         self.scores: dict[int, float] = {}
@@ -106,10 +106,10 @@ def search(
     orders: RunOrders | None = None,
     counts: WordCounts | None = None,
 ) -> list[Hit]:
-    """Return at most ``limit`` entries of the partitions, those that answer ``query`` best.
+    """Return at most ``limit`` entries of the partitions, the best answers to ``query``.
 
     ``grouped``: each hit says which better one it is a neighbour of, for ``arranged``.
-    ``keep`` takes rows and returns those that count; None if all rows with text do. Rows that are ``shadowed`` never
+    ``keep`` takes rows and returns the ones that count; None if all rows with text do. Rows that are ``shadowed`` never
     count. No text of a query raises. With an ``embedder``, contents without a vector are embedded first, which writes
     to the connection. ``today`` is the day from which "last week" in the question is seen; without it no moment counts.
     """
@@ -238,7 +238,7 @@ def _groups(
 ) -> dict[int, int]:
     """The leader of each row's group: the best hit that it is a neighbour of, or a neighbour's neighbour.
 
-    ``near`` are the neighbours of all hits but those that were only lent to, if they are known.
+    ``near`` are the neighbours, if they are known, of all hits that have a score of their own.
     """
     if near is None:
         near = orders.neighbours(scope.connection, scope.texts, ids, but=scope.shadowed)

@@ -11,7 +11,7 @@ removing words again; and tokenized, for scores. The words of partition 7 are in
 Only a partition that ever had more than ``SMALL`` entries has these tables in the file: with tables for each of 10,000
 users, every connection would read 40,000 definitions. For a small partition, the same tables are filled in this
 connection's memory when it is searched (0.4 ms for 20 entries), so its answers are those of a large one. These tables
-are slots: the least recently used one is filled anew.
+are slots: the least recently used one is refilled.
 
 Everything runs in the caller's transaction, except ``scrub``; one thread at a time uses a connection.
 """

@@ -7,7 +7,7 @@ They need no state of a connection, so that a pooler may give each call another 
 roles in ``members`` alone, whatever a client sets.
 
 ``commits`` is the feed, and how a lost answer is found out. ``xact`` is the transaction's id: what a snapshot has not
-seen was committed after it, however late, while a serial number would be passed by those that commit late. Rows older
+seen was committed after it, however late; a late commit would get a serial number below one already read. Rows older
 than a day are removed; one without paths stands for them, with the last of their ids: a point before it is too old.
 """
 

@@ -161,7 +161,7 @@ class Rows:
                     del self.known[path]
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Ask for these records anew before the next decision about them."""
+        """Ask for these records again before the next decision about them."""
         with self._knowing:
             for path in paths:
                 self.known.pop(path, None)
@@ -275,7 +275,7 @@ class KeptRows(Struct, frozen=True):
     def _remove(self, ids: Sequence[int]) -> int:
         if ids:
             self.asked.ask("remove_kept", ids=[*ids], what="the kept copies cannot be removed")
-        return len(ids)  # of an answer that was lost, the second one does not tell those that the first one removed
+        return len(ids)  # a repeated call does not count the copies that were removed when the first answer was lost
 
 
 class Asked(Protocol):

@@ -163,7 +163,7 @@ class PostgresStore:
         told = self._told(rows)
         if rows[0][1]:
             return told
-        # the server was started anew, or put back, or the point is older than what is kept
+        # the server was restarted, or restored, or the point is older than what is kept
         every = self.changes()
         return Changes(told.until, every.records, every.complete, frozenset(told.records))
 
@@ -183,7 +183,7 @@ class PostgresStore:
         """See ``RecordStore``: return once no row and no dead row holds what is in no record any more.
 
         That no image has it is guaranteed here, as every forget, also one of another machine, a purge and a redaction
-        end here: not every commit that erases is known for one. Those that are remove the image the earlier.
+        end here: not every commit that erases is known for one. A commit that is removes the image earlier.
         What is left is in the free space of pages until it is used again, in the write-ahead log, and in backups.
         """
         erased = "the text is in no record any more, but dead rows of the database may hold it"

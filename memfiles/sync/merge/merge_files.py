@@ -83,7 +83,7 @@ def adopt(remote: Record, *, metadata: Metadata, revision: int, at: str) -> Reco
 class _Copies(Struct, frozen=True):
     """Two copies of a record, each without the texts redacted in the other, and where they diverged.
 
-    ``pieces`` are those that only one of them had.
+    ``pieces`` are the ones that only one of them had.
     """
 
     local: Record

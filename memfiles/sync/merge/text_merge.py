@@ -130,7 +130,7 @@ class _Apart(NamedTuple):
 
 
 def _apart(whole: _Apart, split: Callable[[str], Lines], *, by_marker: bool = False) -> Iterator[_Apart]:
-    """The differences by parts of a text; ``by_marker``: those that hold or are a marker may be the same."""
+    """The differences by parts of a text; ``by_marker``: parts that hold or are a marker may be the same."""
     _, at, _, to = whole
     parts, others = split(whole.here), split(whole.there)
     known = parts if by_marker else ["" if MARKER in it or not re.search(r"\w", it) else it for it in parts]

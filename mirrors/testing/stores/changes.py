@@ -306,7 +306,7 @@ def what_is_put_aside_makes_room(place: StorePlace) -> None:
 
 
 def what_is_put_aside_can_be_removed(place: StorePlace) -> None:
-    """All copies of a record, or those that somebody does not want."""
+    """All copies of a record, or the ones that somebody does not want."""
     texts = {"a.json": "1", "b.json": "2", "c.json": "3"}
     with place.open() as store, place.open() as other:
         put(store, texts)
