@@ -33,7 +33,7 @@ MIN_WIDTH = 40
 _AFTER_SECONDS = 0.5
 _WAITING_SECONDS = 1.0
 _DIFF_HEAD = 2  # lines
-_NAMES = ("KEY", "USER")  # headers of columns
+_NAMES = ("KEY", "NAME", "USER")  # headers of columns
 _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -111,7 +111,7 @@ def warn(text: str) -> None:
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Sequence[str] = ()) -> None:
     """Print rows under headers, each column as wide as its cells; a terminal cuts the last one to its width.
 
-    Users and keys are in quotes where they could be taken for others.
+    Users, keys and names are in quotes where they could be taken for others.
     """
     shown = [as_word if header in _NAMES else one_line for header in headers]
     cells = [[show(str(cell)) for show, cell in zip(shown, row, strict=True)] for row in rows]

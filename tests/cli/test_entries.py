@@ -96,6 +96,15 @@ def test_the_life_of_an_entry() -> None:
     )
 
 
+def test_a_key_that_looks_like_another_is_in_quotes() -> None:
+    """So that a person who reads what was done tells it from the other, and a shell takes it back."""
+    saved()
+    done = [entries("save", "plan ", "Max"), entries("update", "plan ", "--pinned"), entries("diff", "plan ", "1", "1")]
+
+    assert 3 * ["'plan ':"] == [f"{ran.err.partition(':')[0]}:" for ran in done]
+    assert entries("delete", "plan ").err.startswith("'plan ': deleted at level INTERNAL; ")
+
+
 def test_save_as_json() -> None:
     """The receipt, as the tool gives it."""
     ran = entries("save", "plan", "x", "--json")

@@ -89,3 +89,16 @@ def test_wrong_options(project: Path, options: list[str], code: int) -> None:
 
     assert code == entries("consolidate", *options).code
     assert before == {name: data for name, data in files_under(project).items() if "/.state" not in name}
+
+
+def test_keys_that_look_alike_are_told_apart() -> None:
+    """A blank at the end is in quotes, in what a save hid and in what the log says an entry is made of."""
+    for key in ("note-1", "note-4"):
+        entries("forget", "--key", key, "--yes")
+    for key in ("note-0 ", "note-9"):
+        entries("save", key, "Ada is on Pro.")
+    hidden = entries("save", "more", "Something else.").err.splitlines()[1]
+    log = entries("log", "note-9").err
+
+    assert "note-0, 'note-0 '" == hidden.rpartition(": ")[2]
+    assert {"note-0", "'note-0 '"} == {*log.removeprefix("made of: ").rstrip("\n").split(", ")}

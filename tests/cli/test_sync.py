@@ -228,6 +228,22 @@ def test_a_conflict_is_settled(here: Path, there: Path, other: list[str]) -> Non
     assert 3 == run("sync", "resolve", "notes", "--take", "record").code
 
 
+def test_keys_in_conflict_that_look_alike_are_told_apart(here: Path, there: Path, other: list[str]) -> None:
+    """A blank at the end is in quotes, in the list and in what was settled."""
+    for workflow in (here / "workflow.yaml", Path(other[1])):
+        workflow.write_text(workflow.read_text().replace("memory:\n", "memory:\n  entries: {}\n", 1))
+    run("entries", "save", "plan ", "Pro", "--agent", "desk")
+    run("restore", *other)
+    away(there)
+    run("entries", "save", "plan ", "Max", "--agent", "desk")
+    back(there)
+    run("entries", "save", "plan ", "Free", "--agent", "desk", *other)
+    run("sync", "push")
+
+    assert "  'plan '  " in run("sync", "conflicts").out
+    assert run("sync", "resolve", "plan ", "--take", "record").err.startswith("'plan ' stays as it is; ")
+
+
 def test_a_conflict_is_settled_with_another_text(here: Path, there: Path, other: list[str]) -> None:
     """From stdin; a call that does not say what to take changes nothing."""
     in_conflict(there, other)

@@ -144,7 +144,7 @@ def delete_command(key: str, who: As) -> None:
     if not output.as_json(deleted.to_dict()):
         again = f"; the entry at level {deleted.revealed.level} is visible again" if deleted.revealed else ""
         undo = "undo with `memfiles entries restore`"
-        output.note(output.one_line(f"{key}: deleted at level {deleted.level}{again}; {undo}"))
+        output.note(output.one_line(f"{as_word(key)}: deleted at level {deleted.level}{again}; {undo}"))
 
 
 @command("restore", "memfiles entries restore customers/ada/plan --agent support", of=entries_command)
@@ -162,7 +162,7 @@ def confirm_saved(saved: Saved, *, done: str) -> None:
         return
     now = f"revision {saved.revision}, {output.count(saved.size_bytes, 'byte')}"
     result = f"already done, as {now}; nothing changed" if saved.replayed else f"{done} at level {saved.level}, {now}"
-    output.note(output.one_line(f"{saved.key}: {result}"))
+    output.note(output.one_line(f"{as_word(saved.key)}: {result}"))
     if saved.kept_tags:
         output.note(output.one_line(f"its tags stay: {', '.join(saved.kept_tags)}"))
     if saved.confidence_was is not None:
@@ -170,11 +170,11 @@ def confirm_saved(saved: Saved, *, done: str) -> None:
             f"its confidence is {DEFAULT_CONFIDENCE:g} again; it was {saved.confidence_was:g} for the earlier text"
         )
     if saved.merged or saved.folded:
-        hidden = ", ".join((*saved.merged, *saved.folded))
+        hidden = ", ".join(map(as_word, (*saved.merged, *saved.folded)))
         output.note(output.one_line(f"hidden to stay within the budget, as others say the same: {hidden}"))
         output.note(f"to undo this: memfiles entries consolidate --undo {saved.plan}")
     if saved.evicted:
-        output.warn(output.one_line(f"evicted to stay within the budget: {', '.join(saved.evicted)}"))
+        output.warn(output.one_line(f"evicted to stay within the budget: {', '.join(map(as_word, saved.evicted))}"))
     for warning in saved.warnings:
         output.warn(output.one_line(warning))
 

@@ -196,7 +196,7 @@ def log_command(key: str, max_count: int | None, who: As) -> None:
     made = {"made of": log.made_of, "made into": log.made_into}
     for what, keys in made.items():
         if keys:
-            output.note(output.one_line(f"{what}: {', '.join(keys.values())}"))
+            output.note(output.one_line(f"{what}: {', '.join(map(as_word, keys.values()))}"))
     if log.found.key != key or log.state != "live":
         output.note(
             output.one_line(f"now: {as_word(log.found.key)} at level {log.found.level}, {log.state}; id {log.found.id}")
@@ -240,7 +240,7 @@ def diff_command(key: str, from_revision: int | None, to_revision: int | None, w
     with output.paged():
         output.diff(text)
     if not text:
-        output.note(output.one_line(f"{log.found.key}: revisions {since} and {to} have the same content"))
+        output.note(output.one_line(f"{as_word(log.found.key)}: revisions {since} and {to} have the same content"))
 
 
 _gone_limit = click.IntRange(1, MAX_GONE)

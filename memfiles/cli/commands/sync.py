@@ -20,6 +20,7 @@ from memfiles.cli.options import argument, command, current, group, option, usag
 from memfiles.cli.output import ProgressCallback, progress
 from memfiles.errors import MirrorConflict, MirrorUnavailable
 from memfiles.memory import keeper_of, look, open_mirror_of
+from memfiles.records.graphemes import as_word
 from memfiles.records.keys import ENTRIES, WORKSPACE
 from memfiles.sync.conflicts import Conflict
 from memfiles.sync.engine import Sync
@@ -126,7 +127,7 @@ def resolve_command(name: str, text: str | None, **asked: Any) -> None:
         done = memory.sync.resolve(chosen.path, text=given, **asked)
     if not output.as_json(done.to_dict()):
         became = "stays as it is" if done.revision is None else f"is at revision {done.revision}"
-        output.note(f"{done.name or done.record} {became}; {done.path} is removed")
+        output.note(f"{as_word(done.name or done.record)} {became}; {done.path} is removed")
 
 
 def conflict_named(name: str, found: Sequence[Conflict]) -> Conflict:
