@@ -1,4 +1,4 @@
-"""The folder that most tests of the command line work in."""
+"""The folder that most tests of the command line work in, and two machines on one mirror."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import WORKFLOW
+from tests.cli.two_machines import machine
 from tests.support.workflows import write_workflow
 
 
@@ -16,3 +17,23 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_workflow(tmp_path, WORKFLOW)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """The directory that is the mirror."""
+    (tmp_path / "there").mkdir()
+    return tmp_path / "there"
+
+
+@pytest.fixture
+def here(tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose memory is mirrored there; commands run on it."""
+    monkeypatch.chdir(machine(tmp_path / "here", f"file://{there}"))
+    return tmp_path / "here"
+
+
+@pytest.fixture
+def other(tmp_path: Path, there: Path) -> list[str]:
+    """Another machine on the same mirror: the options that make a command run on it."""
+    return ["-w", str(machine(tmp_path / "other", f"file://{there}") / "workflow.yaml")]

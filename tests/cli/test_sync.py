@@ -19,50 +19,12 @@ import pytest
 from memfiles.cli.doctor.command import check_mirror
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import WORKFLOW, files_under, run
+from tests.cli.two_machines import away, back, machine
 from tests.mirrors import servers
-from tests.mirrors.older_service import KEY, OlderService, serving
 from tests.mirrors.servers import BUCKET, aws_environment  # noqa: F401 (a fixture)
 from tests.support.workflows import write_workflow
 
-pytestmark = pytest.mark.usefixtures("installed")
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> Path:
-    """The directory that is the mirror."""
-    (tmp_path / "there").mkdir()
-    return tmp_path / "there"
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine whose memory is mirrored there; commands run on it."""
-    monkeypatch.chdir(machine(tmp_path / "here", f"file://{there}"))
-    return tmp_path / "here"
-
-
-def machine(folder: Path, url: str, *, settings: str = "") -> Path:
-    """A folder with the workflow, mirrored at ``url``."""
-    folder.mkdir()
-    mirror = f'memory:\n  mirror: {{url: "{url}"{settings}}}\n'
-    write_workflow(folder, WORKFLOW.replace("memory:\n", mirror, 1))
-    return folder
-
-
-@pytest.fixture
-def other(tmp_path: Path, there: Path) -> list[str]:
-    """Another machine on the same mirror: the options that make a command run on it."""
-    return ["-w", str(machine(tmp_path / "other", f"file://{there}") / "workflow.yaml")]
-
-
-def away(there: Path) -> Path:
-    """Take the mirror away; where it is now."""
-    return there.rename(there.with_name("away"))
-
-
-def back(there: Path) -> None:
-    """Bring the mirror back."""
-    there.with_name("away").rename(there)
+pytestmark = pytest.mark.usefixtures("installed", "here")
 
 
 def test_a_write_is_mirrored_by_the_end_of_its_command(here: Path, there: Path) -> None:
@@ -186,85 +148,6 @@ def test_two_machines_append(other: list[str]) -> None:
     assert run("read", "notes").out == run("read", "notes", *other).out
 
 
-def in_conflict(there: Path, other: list[str]) -> None:
-    """Change the same line on both machines, the other one first; the mirror knows the other's."""
-    run("restore")
-    run("restore", *other)
-    away(there)
-    run("edit", "notes", "--old", "Notes", "--new", "Ours")
-    back(there)
-    run("edit", "notes", "--old", "Notes", "--new", "Theirs", *other)
-
-
-def test_a_conflict_ends_with_4(here: Path, there: Path, other: list[str]) -> None:
-    """The code is 4, the copy that lost is where the answer says, and the next push has nothing to do."""
-    in_conflict(there, other)
-
-    pushed = run("sync", "push", "--json")
-
-    (kept,) = pushed.data["conflicts"]
-    assert (4, "conflict") == (pushed.code, pushed.data["records"]["notes-1.json"])
-    assert "Theirs" in (here / ".memory" / kept).read_text()
-    assert "# Ours\n" == run("read", "notes").out
-    assert (0, [kept]) == (run("sync", "push").code, run("sync", "status", "--json").data["conflicts"])
-    assert "1 losing copy in conflicts/" in run("status").out
-
-
-@pytest.mark.slow
-def test_a_conflict_is_settled(here: Path, there: Path, other: list[str]) -> None:
-    """It is listed, its text printed and taken; then it is gone, and the other machine has the text as well."""
-    in_conflict(there, other)
-    run("sync", "push")
-    listed, (conflict,) = run("sync", "conflicts"), run("sync", "conflicts", "--json").data["conflicts"]
-
-    assert conflict["path"] in listed.out
-    assert ("notes", "remote", "open", 1) == tuple(conflict[name] for name in ("name", "lost", "state", "new_lines"))
-    assert "# Theirs\n" == run("sync", "conflicts", "notes").out
-    assert 4 == run("sync", "resolve", "notes", "--take", "copy", "--expected-revision", "1").code
-    assert 0 == run("sync", "resolve", "notes", "--take", "copy", "--actor", "grace").code
-    assert "# Theirs\n" == run("read", "notes").out
-    assert "grace as cli" in run("log", "notes").out
-    assert [] == run("sync", "conflicts", "--json").data["conflicts"]
-    assert 3 == run("sync", "resolve", "notes", "--take", "record").code
-
-
-def test_keys_in_conflict_that_look_alike_are_told_apart(here: Path, there: Path, other: list[str]) -> None:
-    """A blank at the end is in quotes, in the list and in what was settled."""
-    for workflow in (here / "workflow.yaml", Path(other[1])):
-        workflow.write_text(workflow.read_text().replace("memory:\n", "memory:\n  entries: {}\n", 1))
-    run("entries", "save", "plan ", "Pro", "--agent", "desk")
-    run("restore", *other)
-    away(there)
-    run("entries", "save", "plan ", "Max", "--agent", "desk")
-    back(there)
-    run("entries", "save", "plan ", "Free", "--agent", "desk", *other)
-    run("sync", "push")
-
-    assert "  'plan '  " in run("sync", "conflicts").out
-    assert run("sync", "resolve", "plan ", "--take", "record").err.startswith("'plan ' stays as it is; ")
-
-
-def test_a_conflict_is_settled_with_another_text(here: Path, there: Path, other: list[str]) -> None:
-    """From stdin; a call that does not say what to take changes nothing."""
-    in_conflict(there, other)
-    run("sync", "push")
-
-    assert (2, 2) == (run("sync", "resolve", "notes").code, run("sync", "resolve", "notes", "--take", "x").code)
-    assert 0 == run("sync", "resolve", "notes", "--text", "-", stdin="# Both\n").code
-    assert "# Both\n" == run("read", "notes").out
-
-
-def test_a_conflict_met_by_another_command(here: Path, there: Path, other: list[str]) -> None:
-    """A command that writes says where the copy that lost is kept, and ends with 0."""
-    in_conflict(there, other)
-
-    written = run("append", "rules", "x")
-
-    assert 0 == written.code
-    (kept,) = re.findall(r"the losing copy is kept in (.+)", written.err)
-    assert "Theirs" in Path(kept).read_text()
-
-
 def test_status_looks_only(here: Path, there: Path) -> None:
     """Neither the mirror nor the directory is touched, also before the first restore."""
     shown = run("sync", "status", "--json")
@@ -373,91 +256,6 @@ def test_pulling_at_every_restore(there: Path, tmp_path: Path) -> None:
 
     assert (0, "notes: pulled\n") == (restored.code, restored.err)
     assert "# Notes\n- new\n" == run("read", "notes", *options).out
-
-
-def test_a_redaction_reaches_the_mirror(there: Path) -> None:
-    """Once redact ends with 0, the mirror's copy does not hold the text."""
-    run("append", "notes", "Riga")
-
-    done = run("redact", "notes", "Riga", "--json")
-
-    assert (0, True) == (done.code, done.data["mirror_is_clean"])
-    assert [] == [path for path, body in files_under(there).items() if body and b"Riga" in body]
-
-
-def until_quiet(*machines: list[str]) -> None:
-    """Everyone pulls and pushes, three times."""
-    for _ in range(3):
-        for options in machines:
-            assert [0, 0] == [run("sync", verb, *options).code for verb in ("pull", "push")]
-
-
-def holding(*folders: Path, texts: tuple[str, ...]) -> list[str]:
-    """The files under these folders that hold one of the texts in their raw bytes."""
-    found = {path: body for folder in folders for path, body in files_under(folder).items() if body}
-    return [path for path, body in found.items() if any(text.encode() in body for text in texts)]
-
-
-@pytest.mark.slow
-def test_texts_redacted_offline_on_two_machines(tmp_path: Path, here: Path, there: Path, other: list[str]) -> None:
-    """Each machine held what the other one redacted; afterwards no file of either, and none there, holds it."""
-    until_quiet([], other)
-    away(there)
-    run("append", "notes", "alice: likes tea\n")
-    assert 7 == run("redact", "notes", "alice").code
-    back(there)
-    assert 0 == run("append", "notes", "bob: secret\n", *other).code
-    away(there)
-    assert 7 == run("redact", "notes", "secret", *other).code
-    back(there)
-    until_quiet([], other)
-    folders = (here / ".memory", tmp_path / "other" / ".memory", there)
-
-    assert run("read", "notes").out == run("read", "notes", *other).out
-    assert {"# Notes", "[redacted]: likes tea", "bob: [redacted]"} == set(run("read", "notes").out.splitlines())
-    assert [] == holding(*folders, texts=("alice", "secret"))
-
-
-@pytest.mark.slow
-def test_two_lines_redacted_offline_leave_the_line_between_them(there: Path, other: list[str]) -> None:
-    """One machine redacts the first of three lines, the other the third; the untouched one is there once."""
-    run("append", "notes", "one\ntwo\nthree\n")
-    until_quiet([], other)
-    away(there)
-    assert 7 == run("redact", "notes", "one").code
-    assert 7 == run("redact", "notes", "three", *other).code
-    back(there)
-    until_quiet([], other)
-
-    assert "# Notes\n[redacted]\ntwo\n[redacted]\n" == run("read", "notes").out == run("read", "notes", *other).out
-
-
-def test_a_redaction_with_a_mirror_that_keeps_content_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is done here and there, and the exit code and the error say that other machines do not hear of it."""
-    monkeypatch.setenv("MEMFILES_AGENT_KEY", KEY)
-    with serving(OlderService(creates=True)) as service:
-        monkeypatch.chdir(machine(tmp_path / "content", service.url))
-        run("append", "notes", "Riga")
-        done = run("redact", "notes", "Riga", "--json")
-
-        assert (7, "mirror_refused") == (done.code, done.error["code"])
-        assert "redact it on each of them" in done.error["message"]
-        assert "# Notes\n[redacted]" == service.files["notes-1"]["content"] == run("read", "notes").out
-
-
-def test_a_redaction_while_the_mirror_is_away(there: Path) -> None:
-    """It is done here and not there: code 7, until a push has reached the mirror."""
-    run("append", "notes", "Riga")
-    away(there)
-    done = run("redact", "notes", "Riga")
-    again = run("redact", "notes", "Riga", "--json")
-    back(there)
-
-    assert (7, 7, False) == (done.code, again.code, again.data["mirror_is_clean"])
-    assert "the mirror's copy is not clean yet" in done.err
-    assert 0 == run("sync", "push").code
-    assert 3 == run("redact", "notes", "Riga").code  # nothing of it is left anywhere
-    assert "Riga" not in (there / "notes-1.json").read_text()
 
 
 @pytest.mark.slow
