@@ -16,6 +16,10 @@ from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature
 from tests.support.saved import saved
 
+LATER = "2026-11-22T09:00:00.000Z"
+INDEX = ".state/index.sqlite"
+LOG = ".state/entries.log"
+
 LIMIT = 1 << 20
 SUPPORT = ("support", "INTERNAL", "")
 
@@ -89,3 +93,16 @@ def write(descriptor: int, record: EntryRecord) -> Signature:
 def many(count: int, *, start: int = 0) -> Iterable[EntryRecord]:
     """Entries with different keys and contents."""
     return (saved(f"key-{n:06}", f"content number {n}") for n in range(start, start + count))
+
+
+def reopened(memory: Memory) -> Memory:
+    """The same directory as the next process has it."""
+    memory.index.close()
+    return Memory(memory.directory)
+
+
+def expected_texts(memory: Memory) -> list[str]:
+    """The texts that a look at every file gives: the model."""
+    paths = sorted(path.relative_to(memory.directory).as_posix() for path in memory.directory.glob("entries/*/*.json"))
+    rows = [row for path in paths if (row := memory.read(path)) is not None and row.state == "live"]
+    return sorted("\n".join((row.key, row.content, *row.tags)) for row in rows)

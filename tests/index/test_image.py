@@ -11,100 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.entries.decisions import of_id
 from memfiles.entries.entries import Entries
 from memfiles.index.database import PATH, IndexUnusable
 from memfiles.index.image import PART_BYTES, ImageKeeper, _file, image_format
 from memfiles.index.text.languages import made_with
-from memfiles.records.entry import Entry
-from memfiles.records.keys import id_path
-from memfiles.records.marks import erased
-from memfiles.records.record import NOBODY, Stamp
-from memfiles.storage.record_store import Records, RecordStore, RemoteStore
+from tests.index.images import epoch, fill, image, keeper_of, packed, remote, replace_image, rewritten
 from tests.index.test_store_cache import ANN, entries_at, found
 from tests.support.postgres import SCHEMA, PostgresServer
 from tests.support.records import wait_until
 from tests.support.saved import Visitor
 
 pytestmark = pytest.mark.slow
-AT = "2026-05-04T09:00:00.000Z"
-WORDS = ["quagmire", "xylophone"]
-
-
-@pytest.fixture
-def workspace(server: PostgresServer) -> str:
-    return server.workspace()
-
-
-@pytest.fixture
-def url(server: PostgresServer, workspace: str) -> str:
-    return server.url(workspace)
-
-
-def keeper_of(entries: Entries) -> ImageKeeper:
-    keeper = entries._index._keeper
-    assert keeper is not None
-    return keeper
-
-
-def fill(entries: Entries, *, count: int = 300) -> None:
-    """More entries than go without tables of their own, and make an image of them."""
-    entries.save_many(ANN, [{"key": f"k{number}", "content": f"zebra {number}"} for number in range(count)])
-    entries.save(ANN, "secret", " ".join(WORDS))
-    keep_image(entries)
-
-
-def keep_image(entries: Entries) -> None:
-    """Have an image kept now."""
-    keeper = keeper_of(entries)
-    keeper.wait()
-    keeper.least = 1
-    keeper.renew()
-    found(entries, "zebra")
-    keeper.wait()
-    keeper.renew()
-
-
-def let_claim(server: PostgresServer, workspace: str) -> None:
-    """Have the next image wanted at once."""
-    with server.admin() as admin:
-        admin.execute(f"UPDATE {SCHEMA}.image_state SET claimed = '-infinity' WHERE workspace = %s", (workspace,))
-
-
-def epoch(entries: Entries) -> object:
-    """What tells an index that was built from one that was fetched."""
-    return entries._index.ask(lambda rows: rows.execute("SELECT epoch FROM text_part ORDER BY part").fetchall())
-
-
-def image(server: PostgresServer, workspace: str) -> list[bytes]:
-    """The parts of the image, packed, without the empty one at the end."""
-    with server.admin() as admin:
-        query = f"SELECT data FROM {SCHEMA}.image WHERE workspace = %s ORDER BY part"
-        return [data for (data,) in admin.execute(query, (workspace,), binary=True)][:-1]
-
-
-def replace_image(server: PostgresServer, workspace: str, parts: list[bytes]) -> None:
-    """Put other parts in the place of those of the image, as anyone may who may change records."""
-    with server.admin() as admin:
-        for number, part in enumerate([*parts, b""]):
-            admin.execute(
-                f"INSERT INTO {SCHEMA}.image (workspace, part, id, format, data) SELECT workspace, %s, id, format, %s"
-                f" FROM {SCHEMA}.image WHERE workspace = %s AND part = 0 ON CONFLICT (workspace, part)"
-                " DO UPDATE SET data = excluded.data",
-                (number, part, workspace),
-            )
-
-
-def packed(file: bytes) -> list[bytes]:
-    return [zlib.compress(file[at : at + PART_BYTES]) for at in range(0, len(file), PART_BYTES)]
-
-
-def rewritten(parts: list[bytes], path: Path, statement: str) -> list[bytes]:
-    """The image after a statement."""
-    path.write_bytes(b"".join(map(zlib.decompress, parts)))
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.executescript(statement)
-    return packed(path.read_bytes())
 
 
 def test_a_fresh_worker_fetches_it(url: str) -> None:
@@ -128,116 +45,6 @@ def test_one_without_entries_enough_is_not_kept(server: PostgresServer, workspac
         keeper_of(entries).wait()
 
     assert [] == image(server, workspace)
-
-
-def test_a_forget_removes_it(server: PostgresServer, workspace: str, url: str) -> None:
-    """No row and no dead row of it is left, and the next one does not have the text."""
-    with entries_at(url, None) as entries:
-        fill(entries)
-        (part,) = image(server, workspace)
-        before = server.pages_holding(part[1000:1040])
-        entries.forget(ANN, key="secret")
-        after = image(server, workspace), server.pages_holding(part[1000:1040])
-        let_claim(server, workspace)
-        keep_image(entries)
-        (part,) = image(server, workspace)
-
-    assert (True, ([], [])) == (bool(before), after)
-    assert [] == [word for word in WORDS if word.encode() in zlib.decompress(part)]
-
-
-def test_it_is_removed_by_the_transaction_that_erases(server: PostgresServer, workspace: str, url: str) -> None:
-    """A worker that dies right after it leaves no image with the text."""
-    with entries_at(url, None) as entries:
-        fill(entries)
-        bury(entries, "secret")
-
-        assert [] == image(server, workspace)
-
-
-def test_one_that_was_made_before_an_erasure_is_not_kept(url: str) -> None:
-    """What was erased while it was made may be in it."""
-    with entries_at(url, None) as entries:
-        fill(entries)
-        images = remote(entries.repository.store).images
-        erased = images.claim(format=1, changed=0, pause=0.0)
-        assert erased is not None
-        bury(entries, "secret")
-
-        assert (False, []) == (images.keep([b"old"], format=1, erased=erased), [*images.parts(format=1)])
-        assert (True, [b"new"]) == (images.keep([b"new"], format=1, erased=erased + 1), [*images.parts(format=1)])
-
-
-def test_it_is_copied_once_another_thread_has_written_what_was_erased(
-    server: PostgresServer, workspace: str, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rows have the text until that thread commits, and nothing waits to be written meanwhile."""
-    with entries_at(url, None) as entries, entries_at(url, None) as other:
-        fill(entries)
-        other.forget(ANN, key="secret")
-        let_claim(server, workspace)
-        index, store, keeper = entries._index, entries.repository.store, keeper_of(entries)
-        view, is_writing, may_go_on = store.view, threading.Event(), threading.Event()
-
-        def wait_and_view(paths: Iterable[str]) -> Records:
-            is_writing.set()
-            may_go_on.wait()
-            return view(paths)
-
-        monkeypatch.setattr(store, "view", wait_and_view)
-        threads = [
-            threading.Thread(target=index.catch_up),
-            threading.Thread(target=keeper._keep, args=(index._at_rest,)),
-        ]
-        keeper.wait()
-        threads[0].start()
-        is_writing.wait()
-        threads[1].start()
-        threads[1].join(1.0)
-        before = image(server, workspace)
-        may_go_on.set()
-        for thread in threads:
-            thread.join()
-        (part,) = image(server, workspace)
-
-    assert ([], []) == (before, [word for word in WORDS if word.encode() in zlib.decompress(part)])
-
-
-def test_none_is_made_of_an_index_that_cannot_be_caught_up(server: PostgresServer, workspace: str, url: str) -> None:
-    """An answer comes from the records then, but what was erased is still in the rows."""
-    with entries_at(url, None) as entries, entries_at(url, None) as other:
-        fill(entries)
-        other.forget(ANN, key="secret")
-        let_claim(server, workspace)
-        index = entries._index
-        with closing(sqlite3.connect(index.directory / PATH, isolation_level=None)) as holder:
-            holder.execute("BEGIN IMMEDIATE")
-            with pytest.raises(IndexUnusable):
-                keeper_of(entries)._keep(index._at_rest)
-
-        assert [] == image(server, workspace)
-
-
-def test_a_forget_of_another_machine_that_is_followed_removes_it(
-    server: PostgresServer, workspace: str, url: str
-) -> None:
-    """Nothing but a mark at the path of the entry is written then: the tombstone was there before the image."""
-    with entries_at(url, None) as entries:
-        fill(entries)
-        images = remote(entries.repository.store).images
-        entry = entry_of(entries, "secret")
-        path = id_path(entry.id)
-        told = of_id("tombstone", entry, path, None, Stamp(AT, NOBODY))
-        entries.repository.change([path], lambda records: (None, [told]))
-        let_claim(server, workspace)
-        keeper_of(entries)._keep(entries._index._at_rest)
-        before = image(server, workspace)
-        erased = images.claim(format=1, changed=0, pause=0.0)
-        assert erased is not None
-        entries.parts.forgetter.follow()
-
-        assert (True, []) == (WORDS[0].encode() in zlib.decompress(before[0]), image(server, workspace))
-        assert not images.keep([b"old"], format=1, erased=erased)
 
 
 def test_a_file_that_cannot_be_removed_or_written_costs_time_only(
@@ -432,36 +239,6 @@ def test_one_process_makes_it_at_a_time(url: str) -> None:
     assert [0, None, None, 0, 0] == claims
 
 
-def test_a_forget_does_not_wait_for_one_that_is_on_its_way(server: PostgresServer, workspace: str, url: str) -> None:
-    """The parts that are there go with it, and no other one comes."""
-    sent, is_forgotten = threading.Event(), threading.Event()
-
-    def parts() -> Iterator[bytes]:
-        yield b"gyroscope"
-        sent.set()
-        is_forgotten.wait(60.0)
-        yield b"gyroscope too"
-
-    kept = list[bool]()
-    with entries_at(url, None) as entries:
-        entries.save(ANN, "secret", "gyroscope")
-        images = remote(entries.repository.store).images
-        assert 0 == images.claim(format=1, changed=0, pause=600.0)
-        keeping = threading.Thread(target=lambda: kept.append(images.keep(parts(), format=1, erased=0)))
-        keeping.start()
-        assert sent.wait(60.0)
-        entries.forget(ANN, key="secret")
-        left = server.pages_holding(b"gyroscope")
-        is_forgotten.set()
-        keeping.join()
-        claimed = images.claim(format=1, changed=0, pause=600.0)
-
-    assert ([], [False], 2) == (left, kept, claimed)  # the forget counted twice
-    with server.admin() as admin:
-        query = f"SELECT count(*) FROM {SCHEMA}.image WHERE workspace = %s"
-        assert (0,) == admin.execute(query, (workspace,)).fetchone()
-
-
 class SlowImages:
     """Images that are on their way until they may go on."""
 
@@ -541,23 +318,3 @@ def test_one_of_other_versions_is_not_used(server: PostgresServer, workspace: st
 
     assert not is_fetched and other
     assert 3 == len({made_with(), made_with("99.0.0"), made_with(stemmer="99")})
-
-
-def entry_of(entries: Entries, key: str) -> Entry:
-    ((path,),) = entries._index.ask(
-        lambda rows: rows.execute("SELECT path FROM entry WHERE key = ?", (key,)).fetchall()
-    )
-    entry = entries.repository.look(path).record
-    assert isinstance(entry, Entry)
-    return entry
-
-
-def bury(entries: Entries, key: str) -> None:
-    """Commit the mark in place of an entry, and nothing that comes after it."""
-    entry = entry_of(entries, key)
-    entries.repository.change([entry.path], lambda records: (None, [erased(entry, AT)]))
-
-
-def remote(store: RecordStore) -> RemoteStore:
-    assert isinstance(store, RemoteStore)
-    return store

@@ -3,47 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from memfiles.index import catch_up, record_source
-from memfiles.index.database import index_database
 from memfiles.index.rows import Sum
 from memfiles.records.entry import Entry, Retired
-from memfiles.records.entry_codec import encode_entry
 from memfiles.records.keys import temp_path
 from memfiles.records.marks import EntryRecord
 from memfiles.storage import atomic
-from tests.index.indexed import LIMIT, SUPPORT, Memory, live_keys, many
-from tests.support.another_process import another_process
+from tests.index.indexed import INDEX, LATER, LIMIT, LOG, SUPPORT, Memory, live_keys, many, reopened
 from tests.support.records import many_times, wait_until
 from tests.support.saved import buried, resaved, saved
-
-LATER = "2026-11-22T09:00:00.000Z"
-INDEX = ".state/index.sqlite"
-LOG = ".state/entries.log"
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[Memory]:
-    memory = Memory(tmp_path / "memory")
-    yield memory
-    memory.close()
-
-
-def reopened(memory: Memory) -> Memory:
-    """The same directory as the next process has it."""
-    memory.index.close()
-    return Memory(memory.directory)
 
 
 def test_what_was_saved_is_found_at_once(memory: Memory) -> None:
@@ -175,219 +151,6 @@ def test_a_clean_index_is_believed_and_nothing_is_read(memory: Memory) -> None:
     again.close()
 
 
-def _add(memory: Memory) -> None:
-    memory.write(saved("added"))
-
-
-def _replace(memory: Memory) -> None:
-    memory.write(resaved(saved("key-000001", "content number 1"), "changed", at=LATER))
-
-
-def _delete(memory: Memory) -> None:
-    os.unlink(memory.directory / saved("key-000001").path)
-
-
-def _spoil(memory: Memory) -> None:
-    (memory.directory / saved("key-000001").path).write_bytes(b"{")
-
-
-def _edit_in_place(memory: Memory) -> None:
-    path = memory.directory / saved("key-000001").path
-    changed = resaved(saved("key-000001", "content number 1"), "edited", at=LATER)
-    with open(path, "r+b") as file:
-        file.write(encode_entry(changed))
-        file.truncate()
-
-
-def _remove_folder(memory: Memory) -> None:
-    shutil.rmtree(memory.directory / "entries")
-
-
-def expected_texts(memory: Memory) -> list[str]:
-    """The texts that a look at every file gives: the model."""
-    paths = sorted(path.relative_to(memory.directory).as_posix() for path in memory.directory.glob("entries/*/*.json"))
-    rows = [row for path in paths if (row := memory.read(path)) is not None and row.state == "live"]
-    return sorted("\n".join((row.key, row.content, *row.tags)) for row in rows)
-
-
-CHANGES = [_add, _replace, _delete, _spoil, _edit_in_place, _remove_folder]
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_person_s_change_is_found_when_a_process_looks_once(memory: Memory, change: Callable[[Memory], None]) -> None:
-    """Nobody announced it: the first search of a process compares every file."""
-    memory.save(*many(5))
-    memory.keys()
-    again = reopened(memory)
-    change(again)
-    again.index.verify(once=True)
-
-    assert expected_texts(again) == again.texts()
-    assert len(expected_texts(again)) == again.index.totals(SUPPORT).count
-    again.close()
-
-
-@pytest.mark.parametrize("change", [_add, _replace, _delete, _remove_folder])
-def test_a_file_that_came_or_went_while_nothing_ran_is_found_at_open(
-    memory: Memory, change: Callable[[Memory], None]
-) -> None:
-    """The folder's time has changed."""
-    memory.save(*many(5))
-    memory.index.close()
-    change(memory)
-    again = Memory(memory.directory)
-
-    assert expected_texts(again) == again.texts()
-    again.close()
-
-
-def _remove(path: Path) -> None:
-    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
-        name.unlink(missing_ok=True)
-
-
-def _fill(path: Path) -> None:
-    path.write_bytes(b"no database " * 1000)
-
-
-def _scramble(path: Path) -> None:
-    with open(path, "r+b") as file:
-        file.seek(4096)
-        file.write(b"\xff" * 8192)
-
-
-def _link(path: Path) -> None:
-    _remove(path)
-    path.symlink_to("/etc/passwd")
-
-
-def _folder(path: Path) -> None:
-    _remove(path)
-    path.mkdir()
-
-
-def _empty(path: Path) -> None:
-    os.truncate(path, 0)
-
-
-def _other_version(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 99")
-    connection.close()
-
-
-def _other_boot(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("INSERT OR REPLACE INTO meta VALUES ('boot', 'another')")
-    connection.execute("DELETE FROM entry WHERE key = 'key-000001'")
-    connection.commit()
-    connection.close()
-
-
-DAMAGES = [_remove, _fill, _scramble, _link, _folder, _empty, _other_version, _other_boot]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_an_index_that_was_damaged_between_two_runs_is_built_anew(
-    memory: Memory, damage: Callable[[Path], None]
-) -> None:
-    """It is derived from the records, and nobody notices."""
-    memory.save(*many(30))
-    memory.index.close()
-    damage(memory.directory / INDEX)
-    again = Memory(memory.directory)
-
-    assert expected_texts(again) == again.texts()
-    assert 30 == again.index.totals(SUPPORT).count
-    again.close()
-
-
-@pytest.mark.parametrize("damage", [_remove, _link, _folder])
-def test_an_index_that_is_replaced_while_it_is_used_is_built_anew(
-    memory: Memory, damage: Callable[[Path], None]
-) -> None:
-    """What was in memory and what was in the file are both in the records."""
-    memory.save(*many(30))
-    memory.keys()
-    memory.save(saved("pending"))
-    damage(memory.directory / INDEX)
-
-    assert expected_texts(memory) == memory.texts()
-    assert 31 == memory.index.totals(SUPPORT).count
-
-
-def _replace_after(monkeypatch: pytest.MonkeyPatch, name: str, memory: Memory) -> None:
-    """Have another process build the index anew right after the next call of this function of the maintenance."""
-    owner = next(it for it in (catch_up, record_source, catch_up.Maintenance) if hasattr(it, name))
-    original = getattr(owner, name)
-
-    def then_replaced(*given: Any) -> Any:
-        monkeypatch.undo()
-        result = original(*given)
-        result = list(result) if isinstance(result, Iterator) else result
-        _remove(memory.directory / INDEX)
-        other = index_database(memory.directory, memory.descriptor)
-        other.connection()
-        other.close()
-        return result
-
-    monkeypatch.setattr(owner, name, then_replaced)
-
-
-@pytest.mark.parametrize("ask", [Memory.texts, lambda memory: live_keys(memory.index)], ids=["caught up", "asked"])
-@pytest.mark.parametrize("step", ["open", "files", "folder_times"])
-def test_an_index_that_is_replaced_in_the_middle_of_a_step_is_not_believed(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch, step: str, ask: Callable[[Memory], list[str]]
-) -> None:
-    """Neither does it count as compared: the next process would not look again."""
-    memory.save(*many(30))
-    memory.keys()
-    memory.index.verify()
-    _replace_after(monkeypatch, step, memory)
-    if step != "open":
-        memory.index.verify()
-    found = ask(memory)
-    again = Memory(memory.directory)
-
-    assert (30, 30) == (len(found), len(again.keys()))
-    again.close()
-
-
-def test_all_derived_state_may_go_while_two_processes_work(memory: Memory) -> None:
-    """Each goes on with what the other makes, and no change is lost to either."""
-    other = Memory(memory.directory)
-    memory.save(saved("before"))
-    assert ["before"] == other.keys()
-    shutil.rmtree(memory.directory / ".state")
-    token = memory.index.intend([saved("between").path])
-    other.save(saved("after"))
-    other.keys()
-    memory.write(saved("between"))
-    memory.index.put((), token)
-
-    assert ["after", "before", "between"] == memory.keys() == other.keys()
-    other.close()
-
-
-@pytest.mark.parametrize("damage", [_remove, _fill, _link, _folder, _empty])
-@pytest.mark.parametrize("is_running", [False, True])
-def test_a_log_that_was_damaged_costs_a_look_at_everything(
-    memory: Memory, damage: Callable[[Path], None], is_running: bool
-) -> None:
-    """Changes made in the meantime are then found."""
-    memory.save(*many(5))
-    memory.keys()
-    again = memory if is_running else reopened(memory)
-    damage(memory.directory / LOG)
-    again.write(saved("unannounced"))
-    if damage is _fill and is_running:
-        again.save(saved("announced"))
-
-    assert expected_texts(again) == again.texts()
-    if again is not memory:
-        again.close()
-
-
 def test_forgotten_entries_leave_no_byte(memory: Memory) -> None:
     """Neither in the database nor in its side files, even while another process has it open."""
     other = Memory(memory.directory)
@@ -402,20 +165,6 @@ def test_forgotten_entries_leave_no_byte(memory: Memory) -> None:
 
     assert [] == found
     assert 51 == len(other.keys()) == len(memory.keys())
-    other.close()
-
-
-def test_a_row_that_waits_in_another_process_does_not_come_back(memory: Memory) -> None:
-    """When it is written at last, it is compared with the file."""
-    other = Memory(memory.directory)
-    secret = saved("secret", "needle")
-    other.save(secret)
-    memory.save(buried(secret))
-    memory.index.forget([secret.path])
-    other.index.catch_up()
-
-    assert [] == other.texts()
-    assert 0 == other.index.totals(SUPPORT).count
     other.close()
 
 
@@ -451,103 +200,6 @@ def test_nothing_is_asked_of_the_database_when_nothing_is_new(memory: Memory) ->
     memory.index.totals(SUPPORT)
 
     assert [] == statements
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tests.index.indexed import Memory
-from tests.support.saved import saved
-memory = Memory(Path(sys.argv[1]))
-memory.save(saved("first"))
-if sys.argv[2] == "asked":
-    memory.keys()
-token = memory.index.intend([saved("second").path])
-print("announced")
-input()
-memory.write(saved("second"))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("asked", ["asked", "not asked"])
-def test_a_process_killed_between_record_and_index_is_seen_by_another(memory: Memory, asked: str) -> None:
-    """It announced the change, so the record is read again until the change is known to be over."""
-    memory.save(saved("mine"))
-    with another_process(KILLED, memory.directory, asked) as other:
-        assert "announced" == other.hear()
-        assert ["first", "mine"] == memory.keys()
-        other.tell()
-        other.process.wait(60)
-
-    assert ["first", "mine", "second"] == memory.keys()
-
-
-@pytest.mark.slow
-def test_a_process_killed_alone_is_seen_by_the_next(memory: Memory) -> None:
-    """The next to open the index finds what it announced."""
-    with another_process(KILLED, memory.directory, "asked") as other:
-        other.hear()
-        other.tell()
-        other.process.wait(60)
-    again = Memory(memory.directory)
-
-    assert ["first", "second"] == again.keys()
-    assert 2 == again.index.totals(SUPPORT).count
-    again.close()
-
-
-SAVER = """
-import sys
-from pathlib import Path
-from tests.index.indexed import Memory
-from tests.support.saved import saved
-memory = Memory(Path(sys.argv[1]))
-for number in range(40):
-    memory.save(saved(f"{sys.argv[2]}-{number:03}"))
-    if number % 7 == 0:
-        memory.keys()
-print(len(memory.keys()))
-input()
-print(len(memory.keys()))
-memory.close()
-"""
-
-
-@pytest.mark.slow
-def test_processes_that_save_at_once_see_all(memory: Memory) -> None:
-    """None of them loses a row to another."""
-    with another_process(SAVER, memory.directory, "a") as one, another_process(SAVER, memory.directory, "b") as two:
-        for each in (one, two):
-            each.hear()
-        for each in (one, two):
-            each.tell()
-        found = [one.hear(), two.hear()]
-
-    assert ["80", "80"] == found
-    assert 80 == len(memory.keys()) == memory.index.totals(SUPPORT).count
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_fork_leaves_the_parent_s_rows_and_connection_alone(memory: Memory) -> None:
-    """Parent and child go on as two processes do."""
-    memory.save(saved("stored"))
-    memory.keys()
-    memory.save(saved("pending"))
-    child = os.fork()
-    if child == 0:
-        try:
-            memory.save(saved("child"))
-            is_right = memory.keys() in (["child", "pending", "stored"], ["child", "stored"])
-            memory.index.close()
-            os._exit(0 if is_right else 1)
-        except BaseException:
-            os._exit(2)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    assert 0 == code
-    assert ["child", "pending", "stored"] == memory.keys()
 
 
 def test_closing_empties_the_log_and_may_be_repeated(memory: Memory) -> None:

@@ -59,6 +59,7 @@ LATE = "[hx-trigger='intersect once']"
 """The parts of a page that are loaded once somebody looks at them."""
 
 SCRIPT = "<script>document.title = 'taken over'</script><img src=x onerror=\"document.title = 'taken over'\">"
+ADA = "agent=support&user=ada&level=INTERNAL"
 HOSTILE = "turned \u202e round, hid\u200bden, " + "x" * 5000 + "\n" + "\u0301" * 50
 """A text that hides from whoever reads it, in a line without end."""
 
@@ -257,6 +258,11 @@ class Visit:
         page.goto(served.link)
         page.wait_for_selector("main")  # the link leads on to the page
         self.root = page.url.rstrip("/")
+
+    @property
+    def workflow(self) -> Path:
+        """The workflow whose memory is shown."""
+        return self.served.workflow
 
     def go(self, path: str) -> Page:
         """Open a page by its path."""

@@ -16,6 +16,7 @@ import memfiles
 from memfiles.tools.dialects import DIALECTS
 from tests.inspector.conftest import visiting
 from tests.inspector.inspecting import (
+    ADA,
     HOSTILE,
     MIRRORED,
     OPERATOR,
@@ -23,17 +24,13 @@ from tests.inspector.inspecting import (
     SHOWN,
     Visit,
     command,
-    conflicted,
     hosting,
     saved_by,
     seen_by,
 )
-from tests.support.records import files_under
-from tests.support.saved import files_holding
 from tests.support.workflows import write_workflow
 
 pytestmark = pytest.mark.slow
-ADA = "agent=support&user=ada&level=INTERNAL"
 
 
 def test_the_overview(visit: Visit) -> None:
@@ -61,295 +58,9 @@ def test_the_overview(visit: Visit) -> None:
 def test_what_needs_attention_comes_first(visit: Visit) -> None:
     """A file that is nearly full, as soon as it is."""
     visit.go("/")
-    command(_workflow(visit), "append", "customer-notes", "x" * 500)
+    command(visit.workflow, "append", "customer-notes", "x" * 500)
 
     visit.sees("File customer-notes", "bytes are used: shorten it, or raise its cap")
-
-
-def test_a_file_is_edited_and_undone(visit: Visit) -> None:
-    """The change is a revision of the operator's; the page shows what it changed, and takes it back."""
-    page = visit.go("/files/customer-notes-7f3a")
-    page.get_by_label("The whole content").fill("# Customers\n- Ada is on Team\n")
-    visit.press("Save")
-    visit.said("customer-notes is revision 4 now")
-    assert "# Customers\n- Ada is on Team\n" == command(_workflow(visit), "read", "customer-notes")
-    expect(page.locator(".timeline li").first).to_contain_text(f"{OPERATOR} as ui")
-
-    page.get_by_role("link", name="What changed in revision 4").click()
-    expect(page.locator("#difference .added")).to_contain_text("+- Ada is on Team")
-    expect(page.locator("#difference .removed").first).to_contain_text("Ada is on Basic")
-    page.get_by_label("From revision").fill("1")
-    visit.press("Show the difference")
-    expect(page.locator("#diff-title")).to_have_text("Revision 1 to 4")
-
-    visit.press("Undo the last change")
-    visit.said("revision 5")
-    page.get_by_role("button", name="Go back to it (revision 2)").click()
-    assert "# Customers\n- Ada is on Pro\n- Bob is on Free\n" == command(_workflow(visit), "read", "customer-notes")
-    page.get_by_label("Add a line at the end").fill("- Eve is new")
-    visit.press("Add")
-    assert command(_workflow(visit), "read", "customer-notes").endswith("- Bob is on Free\n- Eve is new\n")
-
-
-def test_an_edit_over_somebody_else_s_is_refused_and_not_lost(visit: Visit) -> None:
-    """The page keeps what was typed, says who was faster, and offers the present text."""
-    page = visit.go("/files/playbook")
-    page.get_by_label("The whole content").fill("mine")
-    command(_workflow(visit), "append", "playbook", "theirs")
-    visit.press("Save")
-    expect(page.get_by_role("alert")).to_contain_text("revision")
-    expect(page.get_by_label("The whole content")).to_have_value("mine")
-    visit.sees("theirs")
-    page.get_by_role("link", name="Load what is there now").click()
-    expect(page.get_by_label("The whole content")).to_have_value("- Be kind.\ntheirs")
-    visit.complains(409)
-
-
-def test_a_text_is_redacted_for_good(visit: Visit) -> None:
-    """Once the name was typed: from the content and the history."""
-    page = visit.go("/files/customer-notes-7f3a")
-    page.get_by_text("Redact a text for good").click()
-    page.get_by_label("The text").fill("Ada is on ")
-    page.get_by_label("Type customer-notes to confirm").fill("playbook")
-    visit.press("Redact")
-    expect(page.get_by_role("alert")).to_contain_text("type customer-notes to confirm")
-    page.get_by_label("Type customer-notes to confirm").fill("customer-notes")
-    visit.press("Redact")
-    visit.said("Removed from the content and the history")
-    assert b"Ada is on" not in files_under(_workflow(visit).parent / ".memory")["customer-notes-7f3a.json"]
-    visit.complains(400)
-
-
-def test_a_conflict_is_settled_side_by_side(browser: Browser, tmp_path: Path) -> None:
-    """Two machines changed the same line: the page shows both, and takes what a person makes of them."""
-    with hosting(conflicted(tmp_path)) as served, visiting(browser, served) as visit:
-        visit.sees("1 change could not be merged", "1 conflict")
-        visit.page.get_by_role("link", name="Settle it").click()
-        visit.page.get_by_role("link", name="notes").click()
-        visit.sees("The record now", "The copy that lost", "mine", "theirs")
-        visit.page.get_by_label("Or make one text of both").fill("mine and theirs\n")
-        visit.press("Save this text")
-        visit.said("The conflict of notes is settled")
-        visit.sees("There is none.")
-        assert "mine and theirs\n" == command(served.workflow, "read", "notes")
-
-
-def test_the_text_of_a_conflict_keeps_its_line_ends(browser: Browser, tmp_path: Path) -> None:
-    """A browser sends them back as line feeds, also where the text is saved as it is."""
-    workflow = conflicted(tmp_path)
-    with memfiles.open(workflow, watch=False) as memory:
-        memory.manager.replace("notes", "mine\r\nand\rmore\n")
-    with hosting(workflow) as served, visiting(browser, served) as visit:
-        visit.go("/conflicts").get_by_role("link", name="notes").click()
-        visit.press("Save this text")
-        visit.said("The conflict of notes is settled")
-    with memfiles.open(workflow, watch=False) as memory:
-        assert "mine\r\nand\rmore\n" == memory.manager.read("notes")
-
-
-def test_entries_are_found_with_the_reason(visit: Visit) -> None:
-    """The words are marked; a neighbour says that it is one; filters leave out the others; another user sees hers."""
-    page = visit.go(f"/entries?{ADA}&q=plan+pays")
-    first = page.locator(".entries li").first
-    expect(first.locator("mark")).to_have_text(["plan", "plan", "pays"])
-    expect(first).to_contain_text("found by words")
-    expect(page.locator(".entries")).to_contain_text("neighbour of a match")
-    page.get_by_label("User").fill("bob")
-    visit.press("Show")
-    visit.sees("Bob is on the Free")
-    visit.misses("Ada is on")
-
-    for asked, shown, hidden in (
-        ("tag=billing", "plan", "contact"),
-        ("kind=fact", "hours", "contact"),
-        ("since=2001-01-01", "contact", "merger"),
-        ("category=general", "contact", "merger"),
-        ("q=zebra&level=CONFIDENTIAL", "merger", "hours"),
-    ):
-        page = visit.go(f"/entries?agent=support&user=ada&{asked}")
-        expect(page.locator(".entries")).to_contain_text(shown)
-        expect(page.locator(".entries").or_(page.locator("main")).first).not_to_contain_text(f"{hidden} is")
-        assert hidden not in [link.inner_text() for link in page.locator(".entries h2 a").all()]
-
-
-def test_an_entry_is_corrected_pinned_deleted_and_restored(visit: Visit) -> None:
-    """Each in the session that may do it, with the operator's name in its life."""
-    page = visit.go(f"/entries/one?{ADA}&key=plan")
-    visit.sees("It is shown, because it is recent enough", "the user", "evt-1")
-    page.get_by_label("Text", exact=True).fill("Ada is on the Basic plan.")
-    page.get_by_label("Tags, with commas").fill("billing, checked")
-    visit.press("Save")
-    visit.said("plan is revision 3 now")
-    assert "Ada is on the Basic plan." == seen_by(_workflow(visit), "ada")["plan"]
-    expect(page.locator(".timeline li").first).to_contain_text(OPERATOR)
-    page.get_by_role("link", name="What changed in revision 3").click()
-    expect(page.locator("#difference .added")).to_contain_text("Basic")
-
-    visit.press("Pin")
-    visit.said("plan is pinned now")
-    visit.sees("shown, because it is pinned")
-    visit.press("Unpin")
-    visit.press("Undo the last change")
-    visit.said("earlier text")
-    visit.press("Delete")
-    visit.said("plan is deleted")
-    visit.sees("not shown: it was deleted")
-    assert "plan" not in seen_by(_workflow(visit), "ada")
-    visit.press("Restore")
-    visit.said("plan is back")
-    assert "Ada is on the Pro plan since March; she pays yearly." == seen_by(_workflow(visit), "ada")["plan"]
-    page.get_by_role("button", name="Go back to it (revision 3)").click()
-    assert "Ada is on the Basic plan." == seen_by(_workflow(visit), "ada")["plan"]
-
-
-@pytest.mark.parametrize("content", ["one\r\ntwo\r\n", "one\rtwo", "\n\nlate", "a null\0byte"])
-def test_a_change_of_tags_leaves_the_text_and_the_other_tags(visit: Visit, content: str) -> None:
-    """A browser sends a text back with other line ends, and a tag may contain a comma or begin with a blank."""
-    tags = ["Berlin, DE", " odd", 'so "called"']
-    saved_by(_workflow(visit), "ada", "address", content, tags=tags)
-    page = visit.go(f"/entries/one?{ADA}&key=address")
-    field = page.get_by_label("Tags, with commas")
-    field.fill(f"{field.input_value()}, checked")
-    visit.press("Save")
-    visit.said("address is revision 2 now")
-
-    assert content == seen_by(_workflow(visit), "ada")["address"]
-    get = ("entries", "get", "address", "--agent", "support", "--user", "ada")
-    assert [*tags, "checked"] == json.loads(command(_workflow(visit), "--json", *get))["tags"]
-
-
-def test_an_edit_keeps_the_line_ends_of_a_text(visit: Visit) -> None:
-    """A text whose lines all end as on Windows has such ends after an edit in a browser, which sends line feeds."""
-    saved_by(_workflow(visit), "ada", "address", "one\r\ntwo")
-    page = visit.go(f"/entries/one?{ADA}&key=address")
-    page.get_by_label("Text", exact=True).fill("one\ntwo\nthree")
-    visit.press("Save")
-    visit.said("address is revision 2 now")
-    assert "one\r\ntwo\r\nthree" == seen_by(_workflow(visit), "ada")["address"]
-
-    with memfiles.open(_workflow(visit)) as memory:
-        memory.manager.replace("playbook", "- Be kind.\r\n- Be quick.\r\n")
-    page = visit.go("/files/playbook")
-    page.get_by_label("The whole content").fill("- Be kind.\n- Be calm.\n")
-    visit.press("Save")
-    visit.said("playbook is revision 3 now")
-    with memfiles.open(_workflow(visit)) as memory:
-        assert "- Be kind.\r\n- Be calm.\r\n" == memory.manager.read("playbook")
-
-
-@pytest.mark.parametrize("button", ["Undo the last change", "Go back to it (revision 1)"])
-def test_an_undo_on_a_page_that_is_out_of_date_is_refused(browser: Browser, workflow: Path, button: str) -> None:
-    """It would take back a change that the operator has not seen."""
-    with hosting(workflow) as served, visiting(browser, served, java_script_enabled=False) as visit:
-        page = visit.go(f"/entries/one?{ADA}&key=plan")
-        saved_by(workflow, "ada", "plan", "Ada left.")
-        page.get_by_role("button", name=button, exact=True).click()
-        expect(page.get_by_role("alert")).to_contain_text("'plan' is at revision 3, not 2")
-        assert "Ada left." == seen_by(workflow, "ada")["plan"]
-        visit.complains(409)
-        page.get_by_role("button", name=button, exact=True).click()  # the page shows what is there now
-        visit.said("earlier text")
-
-
-def test_an_entry_of_all_users_is_changed_from_the_view_of_one(visit: Visit) -> None:
-    """What a user's session may not change, the operator changes for the agent."""
-    page = visit.go(f"/entries/one?{ADA}&key=hours")
-    visit.sees("the agent")
-    page.get_by_label("Text", exact=True).fill("The desk opens at ten.")
-    visit.press("Save")
-    visit.said("hours is revision 2 now")
-    assert "The desk opens at ten." == seen_by(_workflow(visit), "bob")["hours"]
-    visit.sees("user ada")  # the page stays hers
-
-
-def test_the_difference_between_any_two_revisions_of_an_entry(visit: Visit) -> None:
-    """Chosen by their numbers; one that is not there is explained."""
-    saved_by(_workflow(visit), "ada", "plan", "Ada is on the Team plan.", run="evt-9")
-    page = visit.go(f"/entries/one?{ADA}&key=plan")
-    expect(page.locator(".timeline li").first).to_contain_text("run evt-9")
-    page.get_by_label("From revision").fill("1")
-    visit.press("Show the difference")
-    expect(page.locator("#diff-title")).to_have_text("Revision 1 to 3")
-    expect(page.locator("#difference .removed")).to_have_text("-Ada is on Pro.\n")
-    expect(page.locator("#difference .added")).to_have_text("+Ada is on the Team plan.\n")
-    page.get_by_label("From revision").fill("9")
-    visit.press("Show the difference")
-    expect(page.locator("#difference")).to_contain_text("has no revision 9")
-
-
-def test_deleted_entries_come_in_pages(visit: Visit) -> None:
-    """Fifty at a time, each once."""
-    with memfiles.open(_workflow(visit), watch=False) as memory:
-        desk = memory.session("sales", ends_run=False)
-        for number in range(60):
-            memory.entries.save(desk, f"k{number}", f"c{number}")
-            memory.entries.delete(desk, f"k{number}")
-    page = visit.go("/entries/gone?agent=sales")
-    first = page.locator("td[data-label=Entry]").all_inner_texts()
-    page.get_by_role("link", name="Next").click()
-    expect(page.get_by_role("link", name="Previous")).to_have_count(1)
-    second = page.locator("td[data-label=Entry]").all_inner_texts()
-    assert (50, 10, 60) == (len(first), len(second), len({*first, *second}))
-
-
-def test_deleted_entries_are_listed_and_restored(visit: Visit) -> None:
-    """From the list, in one step."""
-    page = visit.go(f"/entries/gone?{ADA}")
-    visit.sees("mood")
-    page.get_by_role("button", name="Restore mood").click()
-    visit.said("mood is back")
-    assert "mood" in seen_by(_workflow(visit), "ada")
-
-
-def test_entries_are_forgotten_after_a_count_and_a_typed_word(visit: Visit) -> None:
-    """What grew meanwhile is counted again; the tombstone stays without content."""
-    page = visit.go(f"/entries/forget?{ADA}&tag=billing")
-    visit.sees("1 entry of agent support, user ada", "plan")
-    visit.press("Forget for good")  # the field is required: nothing is sent
-    page.get_by_label("Type forget 1 to confirm").fill("yes")
-    visit.press("Forget for good")
-    expect(page.get_by_role("alert")).to_contain_text("type forget 1 to confirm")
-    saved_by(_workflow(visit), "ada", "bill", "x", tags=["billing"])
-    page.get_by_label("Type forget 1 to confirm").fill("forget 1")
-    page.get_by_label("Why").fill("asked to")
-    visit.press("Forget for good")
-    expect(page.get_by_role("alert")).to_contain_text("there are 2 by now")
-    page.get_by_label("Type forget 2 to confirm").fill("forget 2")
-    visit.press("Forget for good")
-    visit.said("Forgotten for good: 2")
-    visit.sees("asked to", OPERATOR)
-    assert {"contact", "typed", "hours"} <= set(seen_by(_workflow(visit), "ada"))
-    assert [] == files_holding(_workflow(visit).parent / ".memory", "pays yearly")
-    visit.complains(400, 400)
-
-
-def test_the_entry_of_the_page_is_forgotten_and_no_other(visit: Visit) -> None:
-    """A key that begins or ends with a blank is another key than the one without."""
-    for key in ("note", " note", "note "):
-        saved_by(_workflow(visit), "ada", key, f"The text of {key!r}.", tags=["odd "])
-    page = visit.go(f"/entries/one?{ADA}&key=+note")
-    page.get_by_role("link", name="Forget for good").click()
-    page.get_by_label("Type forget 1 to confirm").fill("forget 1")
-    visit.press("Forget for good")
-    visit.said("Forgotten for good: 1")
-
-    assert {"note", "note "} == {key for key in seen_by(_workflow(visit), "ada") if "note" in key}
-    visit.go(f"/entries?{ADA}&tag=odd+")
-    visit.sees("The text of 'note'.", "The text of 'note '.")
-
-
-def test_a_plan_is_shown_applied_and_undone(visit: Visit) -> None:
-    """Duplicates are merged; the undo brings all back."""
-    page = visit.go("/entries/plan?agent=support&level=INTERNAL")
-    page.get_by_label("Down to percent of the budget").fill("20")
-    visit.press("Make a plan")
-    visit.sees("merge", "refund-0")
-    visit.press("Apply this plan")
-    visit.said("Applied:")
-    assert 1 == len([key for key in seen_by(_workflow(visit), None) if key.startswith("refund")])
-    page.locator("main").get_by_role("button", name="Undo").click()
-    visit.said("Undone")
-    assert 3 == len([key for key in seen_by(_workflow(visit), None) if key.startswith("refund")])
 
 
 def test_the_users(visit: Visit) -> None:
@@ -366,13 +77,13 @@ def test_the_users(visit: Visit) -> None:
     page.get_by_role("link", name="File profile").click()
     page.get_by_label("Add a line at the end").fill("- Ada likes tea")
     visit.press("Add")
-    assert "# Me\n- Ada likes tea\n" == command(_workflow(visit), "read", "profile", "--user", "ada")
+    assert "# Me\n- Ada likes tea\n" == command(visit.workflow, "read", "profile", "--user", "ada")
 
 
 def test_what_the_model_sees(visit: Visit) -> None:
     """The very bytes that a session gets, their sizes, and what changed since they were looked at."""
     page = visit.go(f"/prompt?{ADA}&q=plan&dialect=openai")
-    with memfiles.open(_workflow(visit), watch=False) as memory:
+    with memfiles.open(visit.workflow, watch=False) as memory:
         session = memory.session("support", user="ada", ends_run=False)
         prompt, recalled, tools = session.system_prompt(), session.recall("plan").text, session.tools("openai")
     shown = [part.text_content() for part in page.locator("pre.text").all()]
@@ -381,7 +92,7 @@ def test_what_the_model_sees(visit: Visit) -> None:
     assert tools == json.loads(shown[2] or "")
     visit.sees(f"{len(prompt.encode()):,} bytes · about {memfiles.estimate_tokens(prompt):,} tokens")
 
-    command(_workflow(visit), "entries", "save", "new", "A new thing", "--agent", "support", "--user", "ada")
+    command(visit.workflow, "entries", "save", "new", "A new thing", "--agent", "support", "--user", "ada")
     expect(page.locator(".diff .added").first).to_contain_text("new")
     visit.sees("when it was last looked at", "| A new thing")
 
@@ -390,10 +101,10 @@ def test_the_prompt_is_not_compared_with_what_was_forgotten(visit: Visit) -> Non
     """The page shows what an edit took out of the prompt, and nothing of a text that a forget did."""
     page = visit.go(f"/prompt?{ADA}")
     visit.sees("pays yearly")
-    saved_by(_workflow(visit), "ada", "contact", "Prefers the phone.")
+    saved_by(visit.workflow, "ada", "contact", "Prefers the phone.")
     expect(page.locator(".diff")).to_contain_text("Prefers email over phone")
 
-    command(_workflow(visit), "entries", "forget", "--key", "plan", "--agent", "support", "--user", "ada", "--yes")
+    command(visit.workflow, "entries", "forget", "--key", "plan", "--agent", "support", "--user", "ada", "--yes")
     expect(page.locator(".diff")).to_have_count(0)
     for _ in range(2):
         visit.go(f"/prompt?{ADA}")
@@ -405,7 +116,7 @@ def test_the_prompt_is_not_compared_with_what_was_forgotten(visit: Visit) -> Non
 def test_tools_in_any_dialect(visit: Visit, dialect: str) -> None:
     """They are the very tools that a session gets."""
     page = visit.go(f"/prompt?{ADA}&dialect={dialect}")
-    with memfiles.open(_workflow(visit), watch=False) as memory:
+    with memfiles.open(visit.workflow, watch=False) as memory:
         tools = memory.session("support", user="ada", ends_run=False).tools(dialect)
 
     assert tools == json.loads(page.locator("pre.text").last.text_content() or "")
@@ -415,11 +126,11 @@ def test_what_changed_since_the_last_call(visit: Visit) -> None:
     """What others changed of what the session sees, after its agent's last call; nothing of another user's."""
     visit.go("/prompt?agent=support&level=INTERNAL&user=bob")
     expect(visit.look("#changes")).to_contain_text("save")
-    saved_by(_workflow(visit), "bob", "plan", "Bob is on Free, he says.")
+    saved_by(visit.workflow, "bob", "plan", "Bob is on Free, he says.")
     page = visit.go("/prompt/changes?agent=support&level=INTERNAL&user=bob")
     visit.sees("Nothing that this session sees was changed since.")
-    command(_workflow(visit), "edit", "playbook", "--old", "kind", "--new", "kinder", "--actor", "vera")
-    saved_by(_workflow(visit), "ada", "plan", "Ada is on Basic.")
+    command(visit.workflow, "edit", "playbook", "--old", "kind", "--new", "kinder", "--actor", "vera")
+    saved_by(visit.workflow, "ada", "plan", "Ada is on Basic.")
 
     expect(page.locator("#changes tbody tr")).to_have_count(1)
     expect(page.locator("#changes tbody tr")).to_contain_text("vera as cli")
@@ -444,7 +155,7 @@ def test_the_audit(visit: Visit) -> None:
 
 def test_all_pages_of_the_audit(visit: Visit) -> None:
     """Each event is on one page, although many have the same time."""
-    with memfiles.open(_workflow(visit), watch=False) as memory:
+    with memfiles.open(visit.workflow, watch=False) as memory:
         desk = memory.session("sales", ends_run=False)
         memory.entries.save_many(desk, [{"key": f"k{number}", "content": f"c{number}"} for number in range(12)])
         for number in range(24):
@@ -477,7 +188,7 @@ def test_exports(visit: Visit, name: str, suffix: str) -> None:
     assert download.value.suggested_filename.endswith(suffix)
     assert all(text in data for text in (b"Works from Berlin", b"opens at nine"))
     assert not any(text in data for text in (b"Bob is on", b"zebra"))
-    found = json.loads(command(_workflow(visit), "--json", "audit", "--op", "export"))["events"]
+    found = json.loads(command(visit.workflow, "--json", "audit", "--op", "export"))["events"]
     assert [OPERATOR] == [event["actor"] for event in found]
 
 
@@ -512,7 +223,7 @@ def test_text_that_hides_is_shown(visit: Visit) -> None:
 def test_users_whose_names_hide_something(visit: Visit) -> None:
     """They are kept apart byte for byte, are shown as what they are, and can be forgotten by what is shown."""
     for user in ("ada ", "ada\u200b", "../../x", "a&b=c#d?", " "):
-        saved_by(_workflow(visit), user, "plan", f"This is {user!a}.")
+        saved_by(visit.workflow, user, "plan", f"This is {user!a}.")
         page = visit.go(f"/users/one?{urlencode({'user': user})}")
         page.get_by_role("link", name="Entries of support").click()
         visit.sees(f"This is {user!a}.")
@@ -530,8 +241,8 @@ def test_users_whose_names_hide_something(visit: Visit) -> None:
     page.locator("input[name=typed]").fill(" ")
     visit.press("Forget this user")
     visit.said("Forgotten for good: 2 records")
-    assert "plan" in seen_by(_workflow(visit), "ada")
-    assert [False, False] == ["plan" in seen_by(_workflow(visit), user) for user in ("ada\u200b", " ")]
+    assert "plan" in seen_by(visit.workflow, "ada")
+    assert [False, False] == ["plan" in seen_by(visit.workflow, user) for user in ("ada\u200b", " ")]
 
 
 def test_a_change_elsewhere_shows_at_once(visit: Visit) -> None:
@@ -539,7 +250,7 @@ def test_a_change_elsewhere_shows_at_once(visit: Visit) -> None:
     page = visit.go("/files/playbook")
     expect(page.locator("html[data-listening]")).to_have_count(1)
     page.get_by_label("Add a line at the end").fill("half a li")
-    command(_workflow(visit), "append", "playbook", "- Be quick.\n")
+    command(visit.workflow, "append", "playbook", "- Be quick.\n")
     expect(page.locator("#content pre")).to_contain_text("- Be quick.")
     expect(page.locator("#history li").first).to_contain_text("revision 2")
     expect(page.get_by_label("Add a line at the end")).to_have_value("half a li")
@@ -547,7 +258,7 @@ def test_a_change_elsewhere_shows_at_once(visit: Visit) -> None:
 
     page = visit.go(f"/entries?{ADA}")
     expect(page.locator("html[data-listening]")).to_have_count(1)
-    command(_workflow(visit), "entries", "save", "new", "Just said", "--agent", "support", "--user", "ada")
+    command(visit.workflow, "entries", "save", "new", "Just said", "--agent", "support", "--user", "ada")
     expect(page.locator(".entries li").first).to_contain_text("Just said")
 
 
@@ -556,7 +267,7 @@ def test_a_change_by_hand_shows_at_once(visit: Visit) -> None:
     """Made in an editor, in the file of the record."""
     page = visit.go("/files/playbook")
     expect(page.locator("html[data-listening]")).to_have_count(1)
-    path = _workflow(visit).parent / ".memory" / "playbook.json"
+    path = visit.workflow.parent / ".memory" / "playbook.json"
     path.write_text(path.read_text().replace("Be kind", "Be patient"))
     expect(page.locator("#content pre")).to_contain_text("Be patient")
     expect(page.locator("#history li").first).to_contain_text("external")
@@ -642,7 +353,3 @@ def _status(page: Page, url: str) -> int:
     answer = page.goto(url)
     assert answer is not None
     return answer.status
-
-
-def _workflow(visit: Visit) -> Path:
-    return visit.served.workflow

@@ -9,9 +9,9 @@ from memfiles.records.record import Actor
 from memfiles.storage.events import AuditEvent, AuditLog, RecordChanged
 
 BY = Actor("support", "run-1", "toolu_1")
-
-
 CHANGED = RecordChanged("u", "the key", 3, "save", "local", None, "entries/a/u.json", "INTERNAL", BY)
+SAVED = AuditEvent("save", path="entries/support/1f.json", level="INTERNAL", agent="support", run="r1", call="c1")
+DENIED = AuditEvent("delete", "refused", agent="a\nb", code="level_denied", count=3)
 
 
 def logged(directory: Path) -> list[AuditEvent]:
@@ -22,12 +22,6 @@ def logged(directory: Path) -> list[AuditEvent]:
         for line in file.read_text().splitlines()
     ]
     return [AuditEvent(**{name: value for name, value in event.items() if name != "at"}) for event in told]
-
-
-SAVED = AuditEvent("save", path="entries/support/1f.json", level="INTERNAL", agent="support", run="r1", call="c1")
-
-
-DENIED = AuditEvent("delete", "refused", agent="a\nb", code="level_denied", count=3)
 
 
 class Months:

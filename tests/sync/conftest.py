@@ -18,6 +18,7 @@ from mirrors.memory import MemoryMirror
 from mirrors.urls import open_mirror
 from tests.mirrors.faulty_endpoint import FaultyEndpoint
 from tests.mirrors.servers import BUCKET, aws_environment, moto_url  # noqa: F401 (fixtures of every test here)
+from tests.sync.signed_mirrors import NEW
 from tests.sync.sync_machines import write_shared_workflow
 
 Opener = Callable[..., Memory]
@@ -100,3 +101,16 @@ def wait_for(is_so: Callable[[], bool], *, seconds: float = 60.0) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+@pytest.fixture
+def desk_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key of signed mirrors is in the environment."""
+    monkeypatch.setenv("DESK_KEY", NEW)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Path:
+    """A directory that is a mirror."""
+    (tmp_path / "bucket").mkdir()
+    return tmp_path / "bucket"
