@@ -165,7 +165,7 @@ def open_mirror_of(workflow: Workflow, *, given: Mirror | None = None, notes_ref
 
 
 def keeper_of(workflow: Workflow) -> Keeper:
-    """What checks, replaces and uses the key of the declared mirror as a whole."""
+    """The keeper of the declared mirror's key: it checks, replaces and uses it on the whole mirror."""
     from mirrors.sealed.keeper import Keeper
 
     spec = workflow.memory.mirror

@@ -82,7 +82,7 @@ def parse_url(url: str, *, known: Iterable[str] = ()) -> MirrorUrl:
 
 
 def said(text: str, *, sent: Iterable[str] = ()) -> str:
-    """What a store says, for a message: printable, short, and without the credentials that were ``sent`` to it.
+    """The words of a store, for a message: printable, short, and without the credentials that were ``sent`` to it.
 
     No eight characters of a credential are left, as it is or percent- or base64-encoded, in any case of letters.
     """

@@ -95,7 +95,7 @@ def load(*modules: str) -> None:
 
 
 class _PlainDict(dict[str, Any]):
-    """What stands for ``TypedDict``: what has its keys declared is for a type checker."""
+    """Stand-in for ``TypedDict``, whose declared keys only a type checker needs."""
 
     def __init_subclass__(cls, **_: Any) -> None:
         """Take ``total``."""
@@ -118,7 +118,7 @@ class _LateModule(ModuleType):
     """A module that is loaded when something of it is first used; ``importlib``'s own is loaded by its import."""
 
     def __getattr__(self, name: str) -> Any:
-        """That of the module."""
+        """An attribute of the module."""
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         return getattr(import_module(self.__name__), name)
@@ -131,7 +131,7 @@ class _LateExpression:
         self._given = pattern, flags
 
     def __getattr__(self, name: str) -> Any:
-        """That of the compiled expression; kept, so that the next use finds it at once."""
+        """An attribute of the compiled expression; kept, so that the next use finds it at once."""
 
         def call(*args: Any, **given: Any) -> Any:
             return getattr(self._compiled(), name)(*args, **given)

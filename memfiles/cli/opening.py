@@ -74,7 +74,7 @@ class MemoryView(Struct, frozen=True):
 
     @property
     def per_user(self) -> Mapping[str, MemoryFile]:
-        """As of the manager."""
+        """See ``MemoryManager.per_user``."""
         return {file.uid: file for file in self.workflow.memory.files if file.per is not None}
 
     def card(self, uid: str, *, user: object = None) -> FileCard:

@@ -80,10 +80,10 @@ def _late(make: Callable[..., click.Parameter]) -> Callable[..., Callable[[Decor
 
 
 option = _late(lambda names, **settings: _PlainOption(names, **settings))
-"""As of click; the help is on one line."""
+"""See ``click.option``; the help is on one line."""
 
 argument = _late(lambda names, **settings: click.Argument(names, **settings))
-"""As of click."""
+"""See ``click.argument``."""
 
 
 def options(*added: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
@@ -107,7 +107,7 @@ class PlainCommand(click.Command):
 
     @property
     def params(self) -> list[click.Parameter]:
-        """As of click."""
+        """See ``click.Command``; late parameters are made at the first look."""
         if self.late is not None:
             late, self.late = self.late, None
             self._params += (made := [make() for make in late])

@@ -185,7 +185,7 @@ def paged() -> Iterator[None]:
 
 
 class _Page(io.StringIO):
-    """What is to be shown on a terminal."""
+    """Text that is collected for a pager, and formatted as for a terminal."""
 
     def isatty(self) -> bool:
         return True

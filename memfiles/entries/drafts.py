@@ -190,7 +190,7 @@ class Retention(Struct, frozen=True):
     audit: int = 400 * DAY_SECONDS
 
     def moments(self, now: str) -> dict[str, str]:
-        """What expired by the first of these moments, or was hidden by the other, is to be erased."""
+        """The times that a purge goes by: it erases entries expired by the first, or hidden by the second."""
         return {"expired": later(now, -self.expired), "retired": later(now, -self.deleted)}
 
     def erasure(self, entry: Entry) -> str | None:

@@ -55,7 +55,7 @@ class Excess(Struct, frozen=True):
 
 
 class Remedy(Struct, frozen=True):
-    """What is done about an excess in the same commit: the steps of a plan, and the paths of entries to evict.
+    """The way out of an excess, in the same commit: the steps of a plan, and the paths of entries to evict.
 
     Only entries of the ``writable`` categories are changed; None: all.
     """
@@ -88,7 +88,7 @@ class EvictionPolicy:
         self._unseen = 0  # saves since the changes of other processes were looked at
 
     def empty(self, own: Scopes, *, keys: int) -> Collection[Partition]:
-        """Those of these partitions that have no entry to be seen; not worth asking for few ``keys``."""
+        """The partitions among these without a visible entry; not worth asking for few ``keys``."""
         if keys < _MANY_KEYS:
             return ()
         self._db.refresh(tuple(own.values()))
@@ -148,7 +148,7 @@ class EvictionPolicy:
         now: str,
         writable: frozenset[str] | None = None,
     ) -> Remedy:
-        """What goes so that nothing is left of the excess; ``held`` are the paths that the commit changes anyway.
+        """The entries to merge, fold or evict to end the excess; ``held`` are the paths that the commit changes anyway.
 
         Chosen without locks, among the ``writable`` categories (None: all). ``BudgetExceeded`` if that is not enough.
         """

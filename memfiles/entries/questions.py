@@ -71,7 +71,7 @@ class Answers:
         return [(entry, hit) for hit in self.hits if (entry := self.entry(hit)) is not None]
 
     def results(self, found: Sequence[tuple[Found, Hit]]) -> Results:
-        """What was found as a session gets it."""
+        """The results as a session gets them."""
         matches = (Match(entry, hit.score, hit.legs, hit.snippet) for entry, hit in found)
         return Results(self.query, tuple(matches), meaning=self.meaning, why_no_meaning=self.why_no_meaning)
 

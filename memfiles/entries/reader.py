@@ -90,7 +90,7 @@ class EntryDatabase(Struct):
         *,
         caller: Caller,
     ) -> T:
-        """As ``change`` of the repository; entries that count as erased are erased first, so nothing of them stays.
+        """Change records as ``RecordRepository.change``; entries that count as erased are erased first, for good.
 
         ``InvalidArgument`` if the user of the caller was forgotten since.
         """
@@ -376,7 +376,7 @@ def entry_at(repository: EntryRepository, path: str, among: Records | None = Non
 
 
 def shown_at(repository: EntryRepository, path: str, among: Records | None = None) -> Entry | None:
-    """As ``entry_at``, to show among others: None also if this one cannot be read at the moment."""
+    """The entry as of ``entry_at``, to show among others: None also if this one cannot be read at the moment."""
     try:
         record = _noted(repository, path, among).record
     except StorageFailed as error:
@@ -395,7 +395,7 @@ def problems_in(repository: EntryRepository) -> dict[str, str]:
 
 
 def _noted(repository: EntryRepository, path: str, among: Records | None) -> Observed[EntryRecord]:
-    """As ``look``; that this one record cannot be read is noted, and logged the first time, before it is raised."""
+    """Look at a record; a failure to read this one is noted, and logged the first time, before it is raised."""
     try:
         seen = repository.look(path, among)
     except StorageFailed as error:

@@ -97,7 +97,7 @@ class Results(Struct, frozen=True):
 
     @property
     def note(self) -> str | None:
-        """What was not searched for; None if all was."""
+        """A note on what the search left out; None if it left out nothing."""
         notes = []
         if len(self.query) > MAX_QUERY:
             ends = f"only its first and last {MAX_QUERY // 2} were searched for: ask a shorter question"

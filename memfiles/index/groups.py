@@ -1,4 +1,4 @@
-"""What may go of a partition: groups that may become one entry (see ``rows.alike``), and those worth least or over.
+"""Candidates for removal in a partition: groups that may become one (see ``rows.alike``), and ones worth least or over.
 
 The rule this file guards: what it costs to find them does not grow with the number of entries.
 """
@@ -54,7 +54,7 @@ def groups(
 
 
 def groups_known(connection: sqlite3.Connection, place: PartitionKey, names: Collection[str]) -> set[Alike]:
-    """Those groups of these names of which there is at least one entry in a partition."""
+    """The groups of these names that have at least one entry in a partition."""
     statement = f"""
         SELECT DISTINCT category, kind, alike FROM json_each(?) AS n CROSS JOIN entry AS e INDEXED BY entry_by_alike
         ON e.part = ({PART}) AND e.alike = n.value AND e.alike <> ''

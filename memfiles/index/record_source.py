@@ -90,7 +90,7 @@ class ComparedFolders:
         self.are_all = False
 
     def missing(self, folders: Iterable[str]) -> list[str]:
-        """Those of these folders that were not compared."""
+        """The folders among these that were not compared."""
         return [] if self.are_all else [folder for folder in folders if folder not in self._names]
 
     def add(self, folders: Folders = None) -> None:
@@ -213,7 +213,7 @@ class RecordSource(Struct, frozen=True):
 
 
 def large_folders(connection: sqlite3.Connection, folders: Collection[str]) -> set[str]:
-    """Those of these folders with so many files that a look at each of them would be felt."""
+    """The folders among these with so many files that examining each would be felt."""
     statement = f"SELECT folder FROM held WHERE folder IN (SELECT value FROM json_each(?)) AND count > {LARGE}"
     return {name for (name,) in connection.execute(statement, (as_json(folders),))}
 

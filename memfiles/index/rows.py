@@ -103,7 +103,7 @@ def row_of(record: EntryRecord, signature: Signature | None) -> Row:
 
 
 def counted_row(record: EntryRecord) -> Row:
-    """As much of the row of a record as is needed to take it out of the totals."""
+    """The part of a record's row that is needed to take it out of the totals."""
     place = record.path, record.folder, record.level
     if not isinstance(record, Entry):
         return Row(*place)

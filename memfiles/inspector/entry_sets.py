@@ -111,7 +111,7 @@ def _without_share(view: PageView) -> Response:
 
 
 def _selected(view: PageView) -> dict[str, str]:
-    """What is selected; the run of a selection has another name than that of the lens."""
+    """The selected fields; the run of a selection has another name than that of the lens."""
     fields = {name: "of_run" if name == "run" else name for name in (*SELECTORS, *PROVENANCE)}
     return {name: value for name, field in fields.items() if (value := view.chosen(field, as_sent=True))}
 

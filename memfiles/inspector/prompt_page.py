@@ -70,7 +70,7 @@ def prompt(view: PageView) -> Response:
 
 
 def _noted(known: Seen | None, texts: tuple[str, ...]) -> Seen:
-    """What was seen of a choice, with the texts of now."""
+    """The texts of a choice as last seen, and as they are now."""
     if known is None:
         return Seen(texts, utc_now())
     return known if known.texts == texts else Seen(texts, utc_now(), known.texts, known.at)

@@ -40,7 +40,7 @@ Route = tuple[str, str, Handler]
 
 
 class Shelf:
-    """What outlives a request: what was said to the operator, plans that were shown, and prompts seen before."""
+    """State that outlives a request: messages to the operator, plans that were shown, and prompts seen before."""
 
     def __init__(self) -> None:
         self.said: dict[str, str] = {}

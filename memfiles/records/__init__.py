@@ -59,7 +59,7 @@ class _LateLogger:
     is_quiet = False  # whether it is for handlers of others alone, and nobody hears it without one
 
     def __getattr__(self, name: str) -> Any:
-        """That of the logger ``memfiles``."""
+        """An attribute of the logger ``memfiles``."""
         logging = import_module("logging")
         logger = logging.getLogger("memfiles")
         if self.is_quiet:
@@ -106,7 +106,7 @@ else:
 
         @property
         def __signature__(cls):
-            """That of a call, for ``help`` and editors."""
+            """The signature of a call, for ``help`` and editors."""
             from inspect import Parameter, Signature  # late: few ask
 
             kinds, defaults = cls.__annotations__, cls._field_defaults

@@ -320,7 +320,7 @@ def check_cap(record: Record, size: int) -> None:
 
 
 def new_part(before: str, change: Change, after: str) -> tuple[int, int]:
-    """Where in the content ``after`` a change the text stands that it put in, in characters: from, to."""
+    """The span, in characters, of the text that a change put into the content ``after`` it: from, to."""
     if change.offset is None:
         return len(before), len(after)
     start = change.offset if before.isascii() else len(before.encode()[: change.offset].decode())

@@ -127,7 +127,7 @@ class TextChange(Struct, frozen=True):
         return before[:offset] + self.text + before[offset + removed :]
 
     def splice(self, before: bytes) -> tuple[int, int, int]:
-        """Where the change is in the content before it, how many bytes it removes, and how many it inserts."""
+        """The offset of the change in the content before it, and the numbers of bytes that it removes and inserts."""
         offset = len(before) if self.change.offset is None else self.change.offset
         return offset, len(self.change.old.encode()), len(self.text)
 
@@ -199,7 +199,7 @@ def rewritten(
 
 
 def _earlier_parts(record: Record, count: int, clean: Cleaner, fragments: list[Fragments]) -> list[list[Fragments]]:
-    """What the content, which has these, and ``count`` contents before it have of later texts: the newest first.
+    """The fragments of later texts in the content, which has these, and in ``count`` contents before it, newest first.
 
     Where a change put other text in place of a part, only whole lines of the rest are parts of the later text: "Bob is
     on Free" is another fact than "Bob is on Pro".

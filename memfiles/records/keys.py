@@ -59,7 +59,7 @@ _ROOM = 2**32  # changes that a record at that revision has left
 
 
 def matching(pattern: str) -> Meta:
-    """What a text must match as a whole; in Python ``$`` also matches before a newline at the end."""
+    """A pattern that a whole text must match; in Python ``$`` also matches before a newline at the end."""
     return Meta(pattern=pattern.removesuffix("$") + r"\Z")
 
 
@@ -124,7 +124,7 @@ def check_user(name: object) -> str:
 
 @lru_cache(maxsize=4096)
 def user_hash(name: str) -> str:
-    """What stands for a user in paths, marks, mirrors and the audit: the first 160 bits of SHA-256; "" for no user."""
+    """The name of a user in paths, marks, mirrors and the audit: the first 160 bits of SHA-256; "" for no user."""
     return hashlib.sha256(b"memfiles user\0" + name.encode()).hexdigest()[:40] if name else ""
 
 
@@ -164,7 +164,7 @@ def _counted(*parts: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def place_tag(folder: str, level: str, run: str = "") -> str:
-    """What stands for a partition of entries in their histories: it names no agent, user or run."""
+    """The tag of a partition in the histories of its entries: it names no agent, user or run."""
     return entry_uid(folder, level, "", run)[:16]
 
 

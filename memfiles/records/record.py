@@ -371,7 +371,7 @@ def refuse_foreign(data: bytes, *, uid: str) -> None:
 
 
 def first_problem(error: Exception) -> str:
-    """Where a document is not what it should be, and why; without any of its text, except for the names of fields."""
+    """The first fault of a document: its place and reason, without any text of the document but names of fields."""
     what, _, place = str(error).replace("`", "").partition(" - at ")
     if not isinstance(error, ValidationError):
         why = "it is nested too deeply" if isinstance(error, RecursionError) else what

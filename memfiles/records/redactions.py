@@ -113,7 +113,7 @@ class Cleaner:
         *,
         in_lines: bool = False,
     ) -> list[Fragments]:
-        """What a change leaves of the texts in ``before``, and of the ``fragments`` that earlier changes left there.
+        """The fragments that a change leaves of the texts in ``before`` and of the ``fragments`` already there.
 
         ``splice`` is the change: where, how many bytes it removes, and how many it inserts. A text that it does not
         touch is found again in the content after it. ``in_lines``: next to the change only whole lines are left.
@@ -151,12 +151,12 @@ def _overlap(parts: Iterable[Fragments]) -> bool:
 
 
 def _put(text: bytes) -> bytes:
-    """What takes the place of a text: nothing if the marker holds it, as the text would still be there."""
+    """The replacement for a text: the marker, or nothing if the marker contains the text."""
     return b"" if text in _MARKER else _MARKER
 
 
 def _places(content: bytes, text: bytes) -> Iterator[tuple[int, int]]:
-    """Where a text stands outside the markers; the places do not overlap."""
+    """The spans of a text outside the markers; they do not overlap."""
     at = content.find(text)
     while at >= 0:
         end = at + len(text)
@@ -206,7 +206,7 @@ def _is_cut(before: bytes, after: bytes, splice: tuple[int, int, int], span: tup
 def _moved(
     before: bytes, spans: Iterable[tuple[int, int]], splice: tuple[int, int, int], *, in_lines: bool
 ) -> Iterator[tuple[int, int]]:
-    """What a change leaves of these spans in ``before``, where it then is.
+    """The parts of these spans in ``before`` that a change leaves, at their places after it.
 
     A few bytes next to what it replaced are alike by chance, as the last letter of two words: they are no part of them.
     """

@@ -326,7 +326,7 @@ def _user_in(line: bytes) -> str | None:
 
 
 def blanked(line: bytes, users: Collection[str], runs: set[bytes]) -> Iterator[tuple[int, bytes]]:
-    """What to write over a line, and where, so that it names no run of these users; see ``AuditPages.blank``."""
+    """The bytes to write over a line, and where, so that it names no run of these users; see ``AuditPages.blank``."""
     user = _user_in(line)
     if user in users:
         gone = [] if _OF_OPERATOR in line else [*NAMES_OF_RUNS.finditer(line)]

@@ -331,7 +331,7 @@ def _code(error: Exception) -> int:
 
 
 class MirrorFiles(Struct, frozen=True):
-    """What is known of the mirror of a memory directory; see ``MirrorSide``."""
+    """The ledger of a memory directory's mirror, in files of the directory; see ``MirrorSide``."""
 
     directory: Path
 

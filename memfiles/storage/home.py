@@ -121,13 +121,13 @@ class Turns(Protocol):
 
 
 class MirrorSide(Protocol):
-    """What is known of a mirror, and whose turn it is at it."""
+    """The ledger of a mirror, and the turns of the processes that use the mirror."""
 
     def database(self, file: DerivedFile, check: Callable[[Any], None] | None = None) -> DerivedDatabase:
-        """A database for what is known of a mirror; see ``DerivedDatabase``."""
+        """The database of the ledger; see ``DerivedDatabase``."""
 
     def peeking(self, file: DerivedFile) -> AbstractContextManager[sqlite3.Connection | None]:
-        """The same to be read only, None if there is none that can be read."""
+        """That database, to be read only; None if it does not exist or cannot be read."""
 
     def scrub_database(self, file: DerivedFile, work: Callable[[Any], None]) -> None:
         """Take something out of that database for good, if there is one: no deleted byte stays. Durable on return."""
@@ -147,7 +147,7 @@ class MemoryHome(Protocol):
 
     @property
     def title(self) -> str:
-        """What people call it in full: a path, or a URL."""
+        """Its full name for people: a path, or a URL."""
 
     @property
     def directory(self) -> Path | None:

@@ -87,7 +87,7 @@ class ThreadLocks:
         return HeldLocks(self, {zlib.crc32(path.encode()) % STRIPES: path for path in paths}, check)
 
     def while_held(self, paths: Iterable[str], work: Callable[[], T]) -> T:
-        """What ``work`` returns, called while the locks of these records are held; they are not after an interrupt."""
+        """Call ``work`` while the locks of these records are held; an interrupt releases them as well."""
         held = self.hold(paths)
         try:
             with held:

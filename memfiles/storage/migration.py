@@ -112,7 +112,7 @@ def _kept_copied(source: MemoryHome, target: MemoryHome, store: RecordStore, rep
 
 
 def _identity(note: KeptCopy, body: bytes | None) -> tuple[str, str, bytes | None]:
-    """What a copy is known by in both places; all bodies together may not fit in memory."""
+    """A key for a copy that is the same in both places, with a digest: all bodies may not fit in memory."""
     return note.path, note.at, None if body is None else hashlib.blake2b(body, digest_size=16).digest()
 
 
@@ -157,5 +157,5 @@ def _lines(home: MemoryHome, month: str) -> Iterator[bytes]:
 
 
 def _digest(line: bytes) -> bytes:
-    """The same for a line before and after the names of a forgotten user's runs were taken out of it."""
+    """A digest of a line that stays the same when the names of a forgotten user's runs are taken out."""
     return hashlib.blake2b(NAMES_OF_RUNS.sub(b"", line).replace(b" ", b""), digest_size=16).digest()

@@ -51,7 +51,7 @@ class NewVersion(Struct, frozen=True):
 
 
 class ChangeSet(NamedTuple):
-    """What a decision writes: new ``versions``, or the records that are ``removed`` if they have these signatures.
+    """The writes of a decision: new ``versions``, or the records that are ``removed`` if they have these signatures.
 
     ``aside`` says, by path, why what is there cannot be used: it goes into quarantine first. If it gets no new version
     with it, there is no record afterwards. ``erases``: content is to be gone for good, also from what the store keeps
@@ -140,7 +140,7 @@ class RecordStore(Records, Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it: the name of its directory or workspace."""
+        """Its name for people: that of its directory or workspace."""
 
     @property
     def kept(self) -> KeptCopies:
@@ -225,7 +225,7 @@ class IndexImages(Protocol):
 
 @runtime_checkable
 class RemoteStore(Protocol):
-    """What a store says besides, that other machines use as well, so that a process keeps up with it."""
+    """The further answers of a store that other machines use as well, by which a process keeps up with it."""
 
     @property
     def id(self) -> str:

@@ -390,7 +390,7 @@ def with_files(store: RecordStore) -> Store | None:
 
 
 def kept_with(store: RecordStore) -> Path | MemoryHome | None:
-    """Where the audit and the ledger of a mirror are kept with the records; None of a store that has none."""
+    """The place of the audit and the mirror's ledger next to the records; None for a store without them."""
     return store.directory if isinstance(store, Store) else store.home if isinstance(store, RemoteStore) else None
 
 

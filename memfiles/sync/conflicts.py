@@ -189,7 +189,7 @@ def _conflict(records: Records, kept: KeptConflicts, note: KeptCopy) -> tuple[Co
 
 
 def _place_of(records: Records, copy: Record | Entry, path: str) -> tuple[str, bool]:
-    """Where the record of a copy is now, and whether its entry was forgotten."""
+    """The present path of the record of a copy, and whether its entry was forgotten."""
     if isinstance(copy, Record):
         return path, False
     there = _read(records, path)

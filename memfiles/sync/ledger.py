@@ -293,7 +293,7 @@ class LedgerMeta:
             return str(run("SELECT value FROM meta WHERE key = 'origin'").fetchone()[0])
 
     def known_origin(self) -> str | None:
-        """The same; None where none can be made: a read-only disk has no changes to attribute."""
+        """The ``origin``; None where none can be made: a read-only disk has no changes to attribute."""
         try:
             return self.origin()
         except StorageFailed as error:

@@ -204,11 +204,11 @@ class NullSync:
         self._kept = kept
 
     def conflicts(self) -> list[Conflict]:
-        """As of ``Conflicts``."""
+        """See ``Conflicts``."""
         return self._kept().conflicts()
 
     def resolve(self, conflict: str, **taken: Any) -> ConflictResolved:
-        """As of ``Conflicts``."""
+        """See ``Conflicts``."""
         return self._kept().resolve(conflict, **taken)
 
     def status(self) -> SyncStatus:

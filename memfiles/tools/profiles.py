@@ -205,7 +205,10 @@ def template(operation: ToolOperation) -> ToolTemplate:
 
 
 def meant(operation: ToolOperation, given: dict[str, Any], *, tool: str, is_file: Callable[[str], bool]) -> Meant:
-    """What a call of a tool of ``compact`` stands for; ``is_file`` says whether a key is the name of a file."""
+    """The operation and arguments that a call of a ``compact`` tool stands for.
+
+    ``is_file`` says whether a key is the name of a file.
+    """
     if operation == "look":
         return _look(given, tool=tool)
     if operation not in ("read", "write", "edit"):

@@ -121,7 +121,7 @@ async def awaited_session_of(source: SessionSource[ContextT], context: ContextT)
 
 
 def without_context(source: Session | Callable[[], Session]) -> Session:
-    """As ``session_of``, where a framework has no context that it could give to the function."""
+    """The session of a framework that has no context to give to the function; see ``session_of``."""
     return source if isinstance(source, Session) else session_of(lambda _: source(), None)
 
 

@@ -90,7 +90,7 @@ def fields_of(kind: type[Struct]) -> dict[str, Field]:
 
 
 def shape_of(hint: Any) -> Shape:
-    """What an annotation says."""
+    """The shape that an annotation declares."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         metadata = args[1:]
@@ -245,7 +245,7 @@ class Declared(Struct, frozen=True, kw_only=True, metaclass=_Checking):
         return known
 
     def _problems(self) -> list[Problem]:
-        """What is wrong with a value as a whole that was made in Python."""
+        """The problems of a whole value that was made in Python."""
         return []
 
     def __repr__(self) -> str:

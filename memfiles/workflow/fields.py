@@ -121,7 +121,7 @@ def check_apart(url: str, place: str, *, resolved: Callable[[str], str]) -> None
 
 
 def _store(value: str) -> str:
-    """What can be the URL of a store; what is wrong with its options is found when it is opened."""
+    """Check the URL of a store; its options are checked when the store is opened."""
     scheme, _, rest = value.partition("://")
     place, _, options = rest.partition("?")
     if scheme not in ("postgresql", "postgres") or len(value) > 2048 or has_control_characters(value) or " " in value:

@@ -115,7 +115,7 @@ def _folded(word: str) -> str:
 
 
 class Breach(NamedTuple):
-    """What is wrong with a value: the kind of problem, and the ``limit`` that the value breaks."""
+    """A problem of a value: its kind, and the ``limit`` that the value breaks."""
 
     where: Where
     kind: str

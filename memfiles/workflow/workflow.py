@@ -384,7 +384,7 @@ def directory_problem(directory: str, *, folder: Path) -> str | None:
 
 
 def _store_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """What a document with a store may not say, or has to: a file's name is not the name of a workspace."""
+    """The problems of a document with a store: a directory, or no name for the workspace."""
     memory = document.get("memory")
     store = memory.get("store") if isinstance(memory, Mapping) else None
     if not isinstance(store, str):

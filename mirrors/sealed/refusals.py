@@ -28,7 +28,7 @@ class Body(Protocol):
 
 
 class Notes(Protocol):
-    """Where small notes about a memory are kept; each may raise if the disk or the store fails."""
+    """Small notes about a memory; each call may raise if the disk or the store fails."""
 
     def get(self, name: str, /) -> Body | None:
         """The note of this name."""

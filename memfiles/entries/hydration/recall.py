@@ -160,7 +160,7 @@ def recall(
 
 
 def _chosen(budget_bytes: int, included: list[Entry], pinned: list[Entry], answers: Answers) -> Chosen:
-    """What is taken, what was included, and the number of entries that had no room; of those, few are read."""
+    """The entries taken, the included ones, and the number of entries without room, of which few are read."""
     block = _Block(budget_bytes)
     for entry in included:
         block.take_entry(entry, "included")
@@ -238,7 +238,7 @@ class _Block:
         return len(hit.row.level) + (0 if agent is None else _AUTHOR_BYTES + len(agent)) <= room
 
     def take_entry(self, entry: Entry, role: Role, *, spare: int = 0, may_cut: bool = True) -> None:
-        """As ``take``, of an entry that was read from its record."""
+        """Take an entry that was read from its record; see ``take``."""
         whole = Recalled(found_in(entry), _scope_in(entry.folder, entry.run), role, entry.content)
         self.take(entry.path, whole, spare=spare, may_cut=may_cut)
 

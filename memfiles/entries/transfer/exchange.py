@@ -257,7 +257,7 @@ def document_of(entry: Entry) -> Document:
 def _once(
     documents: Sequence[Document], judged: Iterable[ImportedDraft | Skipped | None]
 ) -> list[ImportedDraft | Skipped | None]:
-    """The same, but of two documents for one entry, as two users or agents had it, the second is skipped."""
+    """The judged drafts; of two documents for one entry, as two users or agents had it, the second is skipped."""
     first, once = dict[str, Document](), list[ImportedDraft | Skipped | None]()
     for document, each in zip(documents, judged, strict=True):
         if isinstance(each, ImportedDraft):

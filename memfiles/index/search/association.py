@@ -65,7 +65,7 @@ class Near(NamedTuple):
 
 
 class Ties(Struct, frozen=True):
-    """What hits are tied to: their neighbours by hit, and each tie by a link or a tag, with its share.
+    """The ties of hits: their neighbours by hit, and each tie by a link or a tag, with its share.
 
     ``leading`` hits lend to both sides.
     """
@@ -128,9 +128,9 @@ class RunOrder:
     def near(
         self, ids: Iterable[int], *, but: Collection[int], others: Sequence[RunOrder]
     ) -> tuple[dict[int, Near], list[int]]:
-        """What is next to those of the rows that are here, and which of them have to be looked up.
+        """The neighbours of the rows that are here, and the rows that have to be looked up.
 
-        Those are the ones in runs that are doubted, or may be in one of the ``others`` as well.
+        A row has to be if its run is doubted, or may be in one of the ``others`` as well.
         """
         found: dict[int, Near] = {}
         unknown: list[int] = []
@@ -173,7 +173,7 @@ class RunOrders:
     def neighbours(
         self, connection: sqlite3.Connection, texts: Sequence[PartTexts], ids: Sequence[int], *, but: Collection[int]
     ) -> dict[int, Near]:
-        """As the function of that name, from memory where nothing changed."""
+        """The neighbours as the function of that name finds them, from memory where nothing changed."""
         self._follow(connection)
         orders = [order for each in texts if (order := self._order(connection, each)) is not None]
         found: dict[int, Near] = {}
@@ -235,7 +235,7 @@ def lent(
     enough: float = 0.0,
     weights: Weights = WEIGHTS,
 ) -> dict[int, float]:
-    """What hits lend to related entries, hits among them, by row; ``asking`` are the hits that ask.
+    """The scores that hits lend to related entries, other hits among them, by row; ``asking`` are the hits that ask.
 
     Other entries are left out that cannot reach ``enough``, not even with the ``bonus`` of their run.
     """
@@ -286,7 +286,7 @@ def _gained(
     enough: float,
     weights: Weights,
 ) -> dict[int, float]:
-    """What is gained by loans, each row with the score of its best lender, the bonus of its run and what it is lent."""
+    """The gains by loans, of rows with the score of their best lender, the bonus of their run and their loans."""
     found, share = {}, weights.most
     for target, (most, added, *loaned) in loans.items():
         if target in answered:
@@ -314,7 +314,7 @@ def of_runs(
     *,
     weights: Weights = WEIGHTS,
 ) -> dict[RunThread, float]:
-    """What each run and thread with several hits adds to every hit in it; ``lengths`` are in words.
+    """The bonus that each run and thread with several hits adds to every hit in it; ``lengths`` are in words.
 
     Long texts say what they are about themselves.
     """

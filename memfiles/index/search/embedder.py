@@ -181,7 +181,7 @@ class Vocabulary:
         return found
 
     def _cosines(self, places: NDArray[Any], asked: NDArray[float32]) -> NDArray[float32]:
-        """Those of some words with a vector of length 1."""
+        """The cosines between some words and a vector of length 1."""
         import numpy
 
         ids = self._ids[places]
@@ -336,7 +336,7 @@ class GuardedEmbedder:
 
     @property
     def why(self) -> str | None:
-        """What was wrong when it was last used; None if nothing was."""
+        """Why the last use failed; None if it did not."""
         return self._breaker.why
 
     @property

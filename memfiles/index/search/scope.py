@@ -69,7 +69,7 @@ class WordCounts:
         self._bytes = 0
 
     def of(self, connection: sqlite3.Connection, texts: PartTexts, stems: Sequence[str]) -> Mapping[str, int]:
-        """As ``PartTexts.counts``, but with 0 for stems that no entry holds; looked up only where something changed."""
+        """The counts of ``PartTexts.counts``, with 0 for stems of no entry; looked up only where something changed."""
         if connection is not self._connection:  # its tables may be others
             self.forget()
             self._connection = connection

@@ -81,7 +81,7 @@ class Matrix(Struct, eq=False):
         return 0 if self.data is None else int(self.data.nbytes + self.begin.nbytes)
 
     def without(self, gone: Collection[int]) -> Matrix:
-        """The same without these rows, as of the same change."""
+        """The matrix without these rows, as of the same change."""
         import numpy
 
         kept = ~numpy.isin(self.ids, list(gone))
@@ -92,7 +92,7 @@ class Matrix(Struct, eq=False):
         return Matrix(self.state, self.ids[kept], self.data[kept], self.runs[kept], self.ordinals[kept]).ordered()
 
     def ordered(self) -> Matrix:
-        """The same with the order of its runs, and what follows from it."""
+        """The matrix itself, with the order of its runs and everything derived from that computed."""
         import numpy
 
         self.order = numpy.lexsort((self.ordinals, self.runs))

@@ -78,7 +78,7 @@ class StoredText(NamedTuple):
 
 
 class PartState(NamedTuple):
-    """What a partition's texts are as of: the epoch and the stamp, which change with them, and how many there are."""
+    """The version of a partition's texts: the epoch and the stamp, which change with them, and their number."""
 
     epoch: int = 0
     stamp: int = -1

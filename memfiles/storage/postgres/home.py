@@ -153,7 +153,7 @@ class Workspace:
                 store.scrub([table])
 
     def borrowed(self) -> PostgresStore | None:
-        """As ``using``; whoever asked closes it."""
+        """The store as of ``using``; the caller closes it."""
         with self._opening:
             if self._store is not None and not self._store.is_closed:
                 return self._store.lent()
@@ -168,7 +168,7 @@ class Workspace:
 
 
 class MirrorTables:
-    """What is known of the mirror of a workspace; see ``home.MirrorSide``."""
+    """The ledger of a workspace's mirror, in tables of the workspace; see ``home.MirrorSide``."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace

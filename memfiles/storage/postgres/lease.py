@@ -101,7 +101,7 @@ _leases = WeakSet[Lease]()
 
 @atexit.register
 def _give_all_back() -> None:
-    """Those of memories that nobody closed: later in the end of Python, what a thread has locked stays locked."""
+    """Give back the leases of memories that nobody closed: later at exit, a lock that a thread holds stays held."""
     for lease in list(_leases):
         lease.give_back()
 

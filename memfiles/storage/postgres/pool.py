@@ -36,7 +36,7 @@ class TimedConnection(psycopg.Connection[Any]):
         """Nothing to say: it ends with the program, or with the call that an interrupt ended."""
 
     def wait(self, gen: PQGen[Any], *args: Any, **options: Any) -> Any:
-        """As of ``Connection``; ``OperationalError`` after ``answers_within`` seconds."""
+        """See ``Connection.wait``; ``OperationalError`` after ``answers_within`` seconds."""
         if self.answers_within is None:
             return super().wait(gen, *args, **options)
         try:
@@ -76,7 +76,7 @@ def _until(gen: PQGen[Any], deadline: float) -> PQGen[Any]:
 
 
 class _PoolPlace:
-    """Where a connection is in a pool, as long as it exists."""
+    """The place that a connection takes in a pool, as long as it exists."""
 
 
 class Pool:

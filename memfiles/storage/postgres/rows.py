@@ -279,13 +279,13 @@ class KeptRows(Struct, frozen=True):
 
 
 class Asked(Protocol):
-    """What answers the statements of a workspace."""
+    """A runner of statements on a workspace."""
 
     def ask(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
         """The rows of a statement."""
 
     def look(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
-        """The same, and none if there is no store yet."""
+        """The rows of a statement; none if there is no store yet."""
 
 
 def _id_in(kept: str) -> int:

@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 class StoreMissing(StorageRefused):
-    """There is nothing at the URL yet, and who only looks creates nothing."""
+    """There is no store at the URL yet, and a reader does not create one."""
 
 
 class PostgresStore:
@@ -343,7 +343,7 @@ class PostgresStore:
         return set(answer[0][0]) if answer is not None else None
 
     def _commit_one(self, id: int, path: str, replaced: int | None, data: bytes | None) -> set[str] | None:
-        """The same for the new version of a record, if nothing else was seen."""
+        """Commit the new version of one record, if no other was seen; returns as ``_commit``."""
         before = None if replaced is None else _bigint(replaced)
         values = [self.location.workspace, path, before, data, _bigint(id), *self._how]
         is_made = self.connections.call(self._statements["change_one"], values, _ONE, what="nothing was changed")

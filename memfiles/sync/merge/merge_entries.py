@@ -154,7 +154,7 @@ def _heir(entry: Entry, other: EntryRecord) -> Entry:
 
 
 def _two_marks(local: Mark, remote: Mark) -> Mark:
-    """One of two marks of a path, with what the other tells: a tombstone, else the later one, else the smaller path."""
+    """The mark to keep of two at a path, with the facts of both: a tombstone, else the later, else the smaller path."""
 
     def by_place(pair: tuple[Mark, Mark]) -> tuple[str, int, str]:
         return pair[0].target if pair[0].key else "", -pair[0].revision, repr(pair[0])
@@ -331,7 +331,7 @@ class EntryPair:
         return max(self.local, self.remote, key=rank)
 
     def newer_of(self, name: str) -> Any:
-        """One field: from the copy that alone changed it, else from the one that was changed last."""
+        """A field from the copy that alone changed it, else from the one that was changed last."""
         here, there = getattr(self.local, name), getattr(self.remote, name)
         if self.base is not None:
             before = getattr(self.base, name)

@@ -86,7 +86,7 @@ def rebase(content: str, suffix: Suffix, *, winner: Side, held: Sequence[TextCha
 
 
 def _identity(step: TextChange) -> tuple[object, ...]:
-    """What a change is known by under any revision."""
+    """A key for a change that does not depend on its revision."""
     return step.change.at, step.change.op, step.change.by, step.change.old, step.text
 
 

@@ -31,7 +31,7 @@ R = TypeVar("R", Record, EntryRecord)
 
 @dataclass(frozen=True, slots=True)
 class MergeContext:
-    """What is known when two copies are merged: ``known`` are copies that the mirror had, the newest last.
+    """The circumstances of a merge of two copies: ``known`` are copies that the mirror had, the newest last.
 
     ``is_settled``: the mirror had all of the local record, as far as it was ever to be sent. ``marks`` tell
     of the entries of both copies.

@@ -104,7 +104,7 @@ def with_lines(text: str, lines: Lines, *, of: str, won: str) -> str:
 
 
 def lost_parts(one: str, other: str) -> tuple[list[Fragments], list[Fragments]]:
-    """What each of two versions of a text still has of texts that were redacted in the other one alone.
+    """The fragments in each of two versions of a text that were redacted in the other one alone.
 
     The marker is no text to align on, unless the two differ there in more than what it stands for.
     """
@@ -142,7 +142,7 @@ def _apart(whole: _Apart, split: Callable[[str], Lines], *, by_marker: bool = Fa
 
 
 def _cut_out(whole: str, left: str) -> list[tuple[int, int, bytes]]:
-    """Where a text lost parts, and the marker for each, if that is what is ``left``; nothing if it is not."""
+    """The spans that a text lost, and the marker for each, if ``left`` is the rest of it; else nothing."""
     text, marker = whole.encode(), MARKER.encode()
     first, *others = left.encode().split(marker)
     if not others:
