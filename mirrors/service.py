@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from memfiles.errors import InvalidArgument, MirrorRefused, MirrorUnavailable
 from memfiles.sync.mirror import BODY_MAX_BYTES
-from mirrors.urls import MirrorUrl, cause_of, parse_url, redirect_of, said
+from mirrors.urls import MirrorUrl, cause_of, parse_url, redirect_of, shown_answer
 
 KEY_VARIABLE = "MEMFILES_AGENT_KEY"
 CONNECT_SECONDS = 3.0
@@ -66,7 +66,7 @@ class Service:
             answer = connection.getresponse()
             text = self._receive(answer)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            told, cause = said(str(error), sent=[self._key]), cause_of(error, sent=[self._key])
+            told, cause = shown_answer(str(error), sent=[self._key]), cause_of(error, sent=[self._key])
             raise MirrorUnavailable(f"{method} {self.url}{path}: {type(error).__name__}: {told}") from cause
         finally:
             connection.close()
@@ -82,13 +82,13 @@ class Service:
         what = f"{method} {self.url}{path}: the service answered {answer.status}"
         if 300 <= answer.status < 400:
             target = redirect_of(answer.getheader("Location"))
-            place = said("".join(target).removesuffix(path), sent=[self._key]) if target else ""
+            place = shown_answer("".join(target).removesuffix(path), sent=[self._key]) if target else ""
             advice = (
                 f"a redirect; set memory.mirror.url to {place}" if place else "a redirect that does not say where to"
             )
             return MirrorRefused(f"{what}, {advice}")
         kind = MirrorUnavailable if answer.status in _PASSING or answer.status >= 500 else MirrorRefused
-        return kind(f"{what} {said(_message(text), sent=[self._key])}".rstrip())
+        return kind(f"{what} {shown_answer(_message(text), sent=[self._key])}".rstrip())
 
     def _connection(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection

@@ -81,7 +81,7 @@ def parse_url(url: str, *, known: Iterable[str] = ()) -> MirrorUrl:
     return MirrorUrl(scheme, _host(parts), port, path, _options(parts.query, scheme=scheme, known=known))
 
 
-def said(text: str, *, sent: Iterable[str] = ()) -> str:
+def shown_answer(text: str, *, sent: Iterable[str] = ()) -> str:
     """The words of a store, for a message: printable, short, and without the credentials that were ``sent`` to it.
 
     No eight characters of a credential are left, as it is or percent- or base64-encoded, in any case of letters.

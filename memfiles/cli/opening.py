@@ -274,7 +274,7 @@ def find_uid(workflow: Workflow, name: str, *, user: str | None = None) -> str:
     raise FileNotDeclared(f"unknown memory file {name!r} ({hint})")
 
 
-def names_of(what: str, command: click.Context, begun: str) -> Iterable[str]:
+def completions_of(what: str, command: click.Context, begun: str) -> Iterable[str]:
     """The agents, categories, files, keys, levels, plans (``undo``) or users that a shell may offer to a command."""
     from memfiles.entries.drafts import BUILT_IN  # late: commands do without
     from memfiles.records.entry import CORE, GENERAL
@@ -331,7 +331,7 @@ def agent_of(workflow: Workflow, agent: str | None) -> str:
     return agent
 
 
-def listed(file: FileView) -> dict[str, Any]:
+def file_object(file: FileView) -> dict[str, Any]:
     """The JSON object for one file in a list: its card, share and state."""
     known = {"share": round(file.share, 4), "state": file.report.status, "detail": file.report.detail}
     return file.card.to_dict() | known

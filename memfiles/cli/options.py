@@ -155,7 +155,7 @@ class _Offered(click.types.StringParamType):
         with suppress(Exception), ctx.scope(cleanup=False), redirect_stderr(StringIO()):
             from memfiles.cli import opening  # late: it imports this module
 
-            names = {name for name in opening.names_of(self._what, ctx, incomplete) if re.fullmatch(_PLAIN, name)}
+            names = {name for name in opening.completions_of(self._what, ctx, incomplete) if re.fullmatch(_PLAIN, name)}
             return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)][:OFFERED_MAX]
         return []
 

@@ -104,7 +104,7 @@ def save(
     if isinstance(before, Entry) and (revision := _saved_before(before, draft.content, stamp)) is not None:
         return Decided(before, revision)
     was_live, stamp = is_live(before, stamp.at), _after_expiry(before, stamp)
-    check_revision(before if was_live else None, stamp, key=draft.key)
+    check_expected_revision(before if was_live else None, stamp, key=draft.key)
     if not isinstance(before, Entry):
         return Decided(_first(before, draft, stamp, place=place, by=by, expiry=expiry))
     after = changed(before, draft, stamp, op="save", by=by, expiry=expiry, renews=not was_live)
@@ -145,10 +145,10 @@ def import_(
 
 def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Provenance, expiry: Expiry) -> Decided:
     """Update an entry, which must be there; ``EntryNotFound``."""
-    entry = present(before, key=draft.key, now=stamp.at)
+    entry = require_live(before, key=draft.key, now=stamp.at)
     if (revision := _updated_before(entry, draft, stamp)) is not None:
         return Decided(entry, revision)
-    check_revision(entry, stamp, key=draft.key)
+    check_expected_revision(entry, stamp, key=draft.key)
     after = changed(entry, draft, stamp, op="update", by=by, expiry=expiry)
     return Decided(after, replaced=entry if after.content != entry.content else None)
 
@@ -209,8 +209,8 @@ def delete(before: EntryRecord | None, stamp: Stamp, *, key: str) -> Decided:
     """Hide an entry, which must be there; its content is kept until it is forgotten or purged."""
     if isinstance(before, Entry) and before.retired is not None and (done := called_before(before, stamp)) is not None:
         return Decided(before, done)
-    entry = present(before, key=key, now=stamp.at)
-    check_revision(entry, stamp, key=key)
+    entry = require_live(before, key=key, now=stamp.at)
+    check_expected_revision(entry, stamp, key=key)
     return Decided(retire(entry, stamp, Retired("deleted", stamp.at), op="delete"))
 
 
@@ -258,7 +258,7 @@ def is_live(record: EntryRecord | None, now: str) -> TypeGuard[Entry]:
     return isinstance(record, Entry) and record.is_live(now)
 
 
-def present(record: EntryRecord | None, *, key: str, now: str) -> Entry:
+def require_live(record: EntryRecord | None, *, key: str, now: str) -> Entry:
     """The entry if sessions can see it, else ``EntryNotFound``."""
     if not is_live(record, now):
         raise not_there(key)
@@ -278,7 +278,7 @@ def not_hidden(key: str) -> EntryNotFound:
     return EntryNotFound(f"{ascii(key[:80])} is not deleted: there is nothing to restore")
 
 
-def check_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
+def check_expected_revision(entry: EntryRecord | None, stamp: Stamp, *, key: str) -> None:
     """Refuse a change if the entry is not at the revision that the caller expected; 0 means that there is none."""
     found = entry.revision if entry is not None else 0
     if stamp.expected_revision is not None and stamp.expected_revision != found:

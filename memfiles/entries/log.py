@@ -175,7 +175,7 @@ class LogReader:
         view, places, now = self._view(caller), places_of(caller, self._db.rules.levels), self._db.now()
         entry = self._find(view, key)
         scope = places[place_tag(entry.folder, entry.level, entry.run)]
-        changes = list(told(entry, places))
+        changes = list(visible_changes(entry, places))
         if entry.retired is None and entry.is_expired(now):
             changes.insert(0, EntryChange("expire", entry.expires_at or now, entry.key, scope))
         beginning, steps = steps_after(entry.text, 0)
@@ -202,7 +202,7 @@ class LogReader:
         self._db.refresh(view)
         erased = self._db.rules.retention.moments(now)
         rows = self._db.index.ask(
-            lambda opened: queries.gone(opened, queries.parts(opened, view), now=now, limit=limit + 1, **erased)
+            lambda opened: queries.deleted_rows(opened, queries.parts(opened, view), now=now, limit=limit + 1, **erased)
         )
         with self._db.repository.together([row.path for row in rows]):
             found = [entry for row in rows if (entry := shown_at(self._db.repository, row.path)) is not None]
@@ -271,7 +271,7 @@ class LogReader:
         return {it.id: it.key for it in self._db.entries(made) if self._is_kept(view, it)}
 
 
-def told(entry: Entry, places: Places) -> Iterator[EntryChange]:
+def visible_changes(entry: Entry, places: Places) -> Iterator[EntryChange]:
     """The changes of an entry that a session with these places may know of, newest first."""
     key, home = entry.key, place_tag(entry.folder, entry.level, entry.run)
     newest_first = entry.text.history[::-1]
@@ -322,12 +322,12 @@ def undo(
     expiry: Expiry,
 ) -> Decided:
     """Decide to go back to the content before the last change of it, or to that at ``to_revision``."""
-    entry = decisions.present(before, key=key, now=stamp.at)
+    entry = decisions.require_live(before, key=key, now=stamp.at)
     if stamp.by.call is not None:
         for change in reversed(entry.text.history):
             if (change.by, change.op, change.target) == (stamp.by, "undo", to_revision):
                 return Decided(entry, change.revision)
-    decisions.check_revision(entry, stamp, key=key)
+    decisions.check_expected_revision(entry, stamp, key=key)
     content, undone = _before_last_change(entry, places)
     if to_revision is not None:
         content, undone = content_told(entry, to_revision, places), None

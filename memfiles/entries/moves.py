@@ -73,8 +73,8 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
         after = dict(records)
         for move in planned:
             path, expected = move.entry.path, replace(stamp, expected_revision=move.entry.revision)
-            entry = decisions.present(after[path], key=move.entry.key, now=stamp.at)
-            decisions.check_revision(entry, expected, key=move.entry.key)
+            entry = decisions.require_live(after[path], key=move.entry.key, now=stamp.at)
+            decisions.check_expected_revision(entry, expected, key=move.entry.key)
             after[path] = vacated(entry, stamp.at, by=stamp.by, target=move.target)
         for move in planned:
             place = location_of(caller.provenance.agent, user_of(caller), *move.partition)
@@ -145,7 +145,7 @@ def move_shadows(records: WorkingCopy, target: SaveTarget, key: str, stamp: Stam
     """
     for path in target.shadows:
         if is_live(entry := records[path], stamp.at):
-            decisions.check_revision(entry, stamp, key=key)
+            decisions.check_expected_revision(entry, stamp, key=key)
             stamp, draft = replace(stamp, expected_revision=None), draft_of_entry(entry, key=key)
             if target.is_for_others(entry):
                 records[path] = decisions.delete(entry, stamp, key=key).entry

@@ -168,7 +168,7 @@ class EntryWriter:
         for round_ in count(1):
             stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
             entry = entry_at(self._db.repository, self._present(caller, check_key(key), now=stamp.at))
-            entry = decisions.present(entry, key=key, now=stamp.at)
+            entry = decisions.require_live(entry, key=key, now=stamp.at)
             if (made := decisions.made_by_call(entry, stamp)) is not None:
                 return self.update(caller, Draft(key, made), call_id=call_id)
             named = successor(entry.text, name=ascii(key[:80]))  # in errors

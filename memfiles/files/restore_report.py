@@ -91,7 +91,7 @@ def cards_of(card: Callable[[str], FileCard], uids: Iterable[str]) -> tuple[list
     return cards, problems
 
 
-def view_of(file: MemoryFile, report: FileReport, stored: Record | None, *, lowest_level: str) -> FileView:
+def file_view(file: MemoryFile, report: FileReport, stored: Record | None, *, lowest_level: str) -> FileView:
     """The file with the ``stored`` record under its declared metadata, or else with its declared content."""
     metadata = metadata_of(file, lowest_level=lowest_level)
     if stored is None:

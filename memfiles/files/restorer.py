@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt
 from memfiles.files import start_cache
-from memfiles.files.restore_report import FileReport, FileView, RestoreReport, Status, metadata_of, view_of
+from memfiles.files.restore_report import FileReport, FileView, RestoreReport, Status, file_view, metadata_of
 from memfiles.files.start_cache import CacheRow
 from memfiles.records import NamedTuple, late_logger
 from memfiles.records.declared_metadata import Metadata, decode_file, is_older, redeclared, seed
@@ -240,8 +240,8 @@ def stored_record(records: Records | None, uid: str) -> Record | None:
 def seen_in(home: MemoryHome, file: MemoryFile, report: FileReport, *, lowest_level: str) -> FileView:
     """A declared file as it is, or as it would start; read without opening a store."""
     with home.reading() as records, suppress(RecordCorrupt):
-        return view_of(file, report, stored_record(records, file.uid), lowest_level=lowest_level)
-    return view_of(file, report, None, lowest_level=lowest_level)
+        return file_view(file, report, stored_record(records, file.uid), lowest_level=lowest_level)
+    return file_view(file, report, None, lowest_level=lowest_level)
 
 
 def _copy_in(answer: Answer, *, uid: str) -> tuple[Record | None, str | None]:

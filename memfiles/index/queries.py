@@ -148,7 +148,7 @@ def is_all_visible(connection: sqlite3.Connection, parts: Sequence[int], *, filt
 
     This is so if they are all in one partition, where nothing shadows them: most sessions see only one.
     """
-    return filters == Filters() and (len(parts) == 1 or len(fts.present(connection, parts)) == 1)
+    return filters == Filters() and (len(parts) == 1 or len(fts.with_text(connection, parts)) == 1)
 
 
 def shadowed(connection: sqlite3.Connection, parts: Sequence[int], *, now: str) -> frozenset[int]:
@@ -284,7 +284,7 @@ def _index_of_fitting(connection: sqlite3.Connection, values: Mapping[str, objec
     return "entry_by_time" if fitting > few else "entry_by_block"
 
 
-def gone(
+def deleted_rows(
     connection: sqlite3.Connection, parts: Sequence[int], *, now: str, expired: str, retired: str, limit: int
 ) -> list[Row]:
     """Deleted, evicted and expired entries in these partitions, the latest first.

@@ -393,12 +393,12 @@ def quoted(text: str) -> str:
 def barred(content: str) -> str:
     """``content`` with a bar before every line; a newline at its end makes no line of its own."""
     if content and content.isprintable():  # one line, as most entries are
-        return f"| {_plain(content)}"
+        return f"| {_visible_line(content)}"
     lines = content.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    return "\n".join(f"| {_plain(line)}" if line else "|" for line in lines)
+    return "\n".join(f"| {_visible_line(line)}" if line else "|" for line in lines)
 
 
-def _plain(line: str) -> str:
+def _visible_line(line: str) -> str:
     """A line without invisible characters, in which no tag begins."""
     if not line.isprintable():
         line = "".join(_escaped(it) if it not in _VISIBLE_FORMATS and _is_invisible(it) else it for it in line)

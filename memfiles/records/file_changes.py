@@ -38,7 +38,7 @@ from memfiles.records.record import (
     with_content,
     with_redactions,
 )
-from memfiles.records.redactions import MAX_PIECES, Cleaner, lacking, piece_of, united
+from memfiles.records.redactions import MAX_PIECES, Cleaner, lacking, piece_of, united_pieces
 
 WARN_SHARE = 0.8
 _HINT_LINES = 2000
@@ -283,7 +283,7 @@ def redact(record: Record, stamp: Stamp, *, text: str, nonce: bytes) -> tuple[Re
     _, steps = steps_after(record, 0)
     in_history = sum(bool(clean.count(step.change.old.encode()) or clean.count(step.text)) for step in steps)
     piece = piece_of(needle, known=record.redactions, nonce=nonce)
-    cleaned = with_redactions(cleaned, united(record.redactions, [piece]))
+    cleaned = with_redactions(cleaned, united_pieces(record.redactions, [piece]))
     changed = extend(cleaned, _change(record, stamp, op="redact", splice=Splice(0)))
     return changed, Redaction(receipt_of(changed), clean.count(record.content_bytes), in_history)
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from memfiles.errors import RevisionUnknown
 from memfiles.records.keys import check_whole
 from memfiles.records.record import Change, Record, with_content, with_redactions
-from memfiles.records.redactions import ALIKE_MIN, Cleaner, Fragments, Piece, reveal, united
+from memfiles.records.redactions import ALIKE_MIN, Cleaner, Fragments, Piece, reveal, united_pieces
 
 _COMPARED_MAX = 2048  # characters; longer ones would take seconds
 
@@ -224,7 +224,7 @@ def without(record: Record, pieces: Sequence[Piece], *, traced_after: int | None
     while found := reveal((it for it in pieces if it not in texts), texts_in(cleaned, reach=longest)):
         texts |= found  # one that holds a marker is found once the text that the marker replaced is gone
         cleaned = rewritten(cleaned, Cleaner(texts.values()), traced_after=traced_after)
-    return with_redactions(cleaned, united(record.redactions, pieces))
+    return with_redactions(cleaned, united_pieces(record.redactions, pieces))
 
 
 def parted(record: Record, lost: Sequence[Fragments], *, after: int) -> Record:

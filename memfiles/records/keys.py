@@ -65,12 +65,12 @@ def matching(pattern: str) -> Meta:
 
 def check_name(name: str) -> str:
     """Return ``name`` if a model may be shown a file under it, else raise ``InvalidArgument``."""
-    return _plain(name, what="name", most=NAME_MAX)
+    return _checked_name(name, what="name", most=NAME_MAX)
 
 
 def check_uid(uid: str) -> str:
     """Return ``uid`` if a record may be stored under it, else raise ``InvalidArgument``."""
-    return _plain(uid, what="uid", most=UID_MAX)
+    return _checked_name(uid, what="uid", most=UID_MAX)
 
 
 @lru_cache(maxsize=4096)
@@ -153,11 +153,11 @@ def entry_uid(folder: str, level: str, key: str, run: str = "") -> str:
     A hash (the first 160 bits of SHA-256), so that any key is safe and no key remains once its entry is forgotten.
     """
     name = key.encode()
-    return hashlib.sha256(b"%b%d:%b" % (_counted(folder, level, run), len(name), name)).hexdigest()[:40]
+    return hashlib.sha256(b"%b%d:%b" % (_length_prefixed(folder, level, run), len(name), name)).hexdigest()[:40]
 
 
 @lru_cache(maxsize=4096)
-def _counted(*parts: str) -> bytes:
+def _length_prefixed(*parts: str) -> bytes:
     """The parts, each after its length, so that different lists of parts have different bytes."""
     return b"".join(b"%d:%b" % (len(part), part) for part in (part.encode() for part in parts))
 
@@ -255,7 +255,7 @@ def _is_plain(value: str, *, most: int) -> bool:
     return 0 < len(value) <= most and value[0] not in ".-" and _NAME.issuperset(value)
 
 
-def _plain(value: str, *, what: str, most: int) -> str:
+def _checked_name(value: str, *, what: str, most: int) -> str:
     if not _is_plain(value, most=most):
         raise InvalidArgument(
             f"{what} {value[:80]!r} is not allowed: use 1 to {most} ASCII letters, digits, '_', '.' or '-', "

@@ -38,7 +38,7 @@ def check_origin(origin: str | None) -> str | None:
     return origin
 
 
-def joined(one: HasOrigins, other: HasOrigins) -> Origins:
+def all_origins(one: HasOrigins, other: HasOrigins) -> Origins:
     """The version vector of a record that includes both of these."""
     both = one.origins.keys() | other.origins.keys()
     return {origin: max(one.origins.get(origin, 0), other.origins.get(origin, 0)) for origin in both}

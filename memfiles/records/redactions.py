@@ -50,7 +50,7 @@ def piece_of(text: bytes, *, known: Sequence[Piece], nonce: bytes) -> Piece:
     return Piece(nonce[:_ID_BYTES].hex(), key, len(text), hint, _mac(key, text))
 
 
-def united(*groups: Iterable[Piece]) -> tuple[Piece, ...]:
+def united_pieces(*groups: Iterable[Piece]) -> tuple[Piece, ...]:
     """All of these pieces, each once, in the order of their ids."""
     return tuple(sorted({piece.id: piece for group in groups for piece in group}.values(), key=lambda it: it.id))
 
@@ -93,7 +93,7 @@ class Cleaner:
     def __call__(self, content: bytes, fragments: Sequence[Fragments] = ()) -> bytes:
         """Remove the fragments and the texts, also where they overlap, and again if that joins parts into another."""
         parts = [*fragments, *(self._whole(content) if fragments or len(self._texts) > 1 else ())]
-        before, content = None, _cut(content, parts) if fragments or _overlap(parts) else content
+        before, content = None, _without_fragments(content, parts) if fragments or _overlap(parts) else content
         while content != before:
             before = content
             for text in self._texts:
@@ -102,7 +102,7 @@ class Cleaner:
 
     def count(self, content: bytes) -> int:
         """How often the texts stand in the content."""
-        return sum(1 for text in self._texts for _ in _places(content, text))
+        return sum(1 for text in self._texts for _ in _spans(content, text))
 
     def carried(
         self,
@@ -120,7 +120,7 @@ class Cleaner:
         """
         near = self._whole(before, splice[0], splice[0] + splice[1])
         touched = [each for each in near if _is_cut(before, after, splice, each.spans[0])]
-        moves = (_moved(before, each.spans, splice, in_lines=in_lines) for each in (*fragments, *touched))
+        moves = (_surviving_spans(before, each.spans, splice, in_lines=in_lines) for each in (*fragments, *touched))
         moved = (Fragments(tuple(spans), each.put) for each, spans in zip((*fragments, *touched), moves, strict=True))
         return [each for each in moved if each.spans]
 
@@ -132,11 +132,11 @@ class Cleaner:
         for text in self._texts:
             low = max(0, start - len(text) - len(_MARKER))
             high = len(content) if end is None else end + len(text) + len(_MARKER)
-            for at, to in _places(content[low:high], text):
-                yield Fragments(((low + at, low + to),), _put(text))
+            for at, to in _spans(content[low:high], text):
+                yield Fragments(((low + at, low + to),), _replacement(text))
 
 
-def _cut(content: bytes, fragments: Sequence[Fragments]) -> bytes:
+def _without_fragments(content: bytes, fragments: Sequence[Fragments]) -> bytes:
     places = sorted((*span, each.put * (not at)) for each in fragments for at, span in enumerate(each.spans))
     parts, done = [], 0
     for start, end, put in places:
@@ -150,12 +150,12 @@ def _overlap(parts: Iterable[Fragments]) -> bool:
     return any(one[1] > other[0] for one, other in pairwise(spans))
 
 
-def _put(text: bytes) -> bytes:
+def _replacement(text: bytes) -> bytes:
     """The replacement for a text: the marker, or nothing if the marker contains the text."""
     return b"" if text in _MARKER else _MARKER
 
 
-def _places(content: bytes, text: bytes) -> Iterator[tuple[int, int]]:
+def _spans(content: bytes, text: bytes) -> Iterator[tuple[int, int]]:
     """The spans of a text outside the markers; they do not overlap."""
     at = content.find(text)
     while at >= 0:
@@ -173,11 +173,11 @@ def _without(content: bytes, text: bytes) -> bytes:
 
     Where a text begins or ends inside a marker, both go: half a marker is not one.
     """
-    put = _put(text)
+    put = _replacement(text)
     if put and _MARKER not in content:
         return content.replace(text, put)
     parts, done = [], 0
-    for start, end in _places(content, text):
+    for start, end in _spans(content, text):
         left = content.find(_MARKER, max(done, start - len(_MARKER) + 1), start + len(_MARKER) - 1)
         right = content.find(_MARKER, max(start, end - len(_MARKER) + 1), end + len(_MARKER) - 1)
         if start < done:
@@ -203,7 +203,7 @@ def _is_cut(before: bytes, after: bytes, splice: tuple[int, int, int], span: tup
     return not any(text[low:high] == text[low + length : high + length] for low, high in places)
 
 
-def _moved(
+def _surviving_spans(
     before: bytes, spans: Iterable[tuple[int, int]], splice: tuple[int, int, int], *, in_lines: bool
 ) -> Iterator[tuple[int, int]]:
     """The parts of these spans in ``before`` that a change leaves, at their places after it.

@@ -70,7 +70,7 @@ def check_header(name: str) -> str:
     return name.lower()
 
 
-def user_of(ctx: ServerRequestContext[Any]) -> str:
+def request_user(ctx: ServerRequestContext[Any]) -> str:
     """The user of a request that came through ``UserGuard``."""
     caller = ctx.request.scope.get("user") if ctx.request is not None else None
     if not isinstance(caller, AuthenticatedUser) or not caller.access_token.subject:
@@ -187,7 +187,7 @@ class UserGuard:
             await self._inner(scope, receive, send)
             return
         try:
-            user = user_in(scope["headers"], header=self._header)
+            user = header_user(scope["headers"], header=self._header)
         except InvalidArgument as error:
             await PlainTextResponse(f"{error}\n", status_code=400, headers=_CLOSING)(scope, receive, send)
             return
@@ -195,7 +195,7 @@ class UserGuard:
         await self._inner({**scope, "user": caller}, receive, send)  # the SDK binds lasting connections to it
 
 
-def user_in(headers: Iterable[tuple[bytes, bytes]], *, header: str) -> str:
+def header_user(headers: Iterable[tuple[bytes, bytes]], *, header: str) -> str:
     """The user that the headers of a request name; ``InvalidArgument`` unless there is exactly one, well encoded."""
     sent = [value.strip(b" \t") for name, value in headers if name.lower() == header.encode()]
     if len(sent) != 1:

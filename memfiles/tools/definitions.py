@@ -116,7 +116,7 @@ def file_verbs(tool_names: str | None) -> tuple[str, str, str]:
 def parameters_of(model: type[Struct], *, files: Sequence[str] = ()) -> dict[str, Any]:
     """The JSON schema of a tool's arguments; a ``file`` argument is limited to these names, or left out without any."""
     schema = _schema_of(model)
-    properties = {name: _plain(property_) for name, property_ in schema.get("properties", {}).items()}
+    properties = {name: _bare_property(property_) for name, property_ in schema.get("properties", {}).items()}
     required = list(schema.get("required", []))
     if "file" in properties and files:
         properties["file"]["enum"] = list(files)
@@ -131,7 +131,7 @@ def _schema_of(model: type[Struct]) -> dict[str, Any]:
     return json_schema(model)
 
 
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+def _bare_property(schema: dict[str, Any]) -> dict[str, Any]:
     """A property's schema without title, default and the union with null that marks an optional argument."""
     typed = next((part for part in schema.get("anyOf", ()) if part["type"] != "null"), schema)
     kept = {key: said[key] for key, said in (("type", typed), ("description", schema)) if key in said}

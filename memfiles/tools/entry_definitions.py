@@ -42,14 +42,14 @@ def _texts(value: object) -> object:
     return [found] if isinstance(found, str) and "," not in found and not found.lstrip().startswith("[") else found
 
 
-def said(value: object) -> object:
+def none_if_empty(value: object) -> object:
     """None for an empty text, which models send where every argument is required and none may be null."""
     return None if value == "" else value
 
 
 def small(value: object) -> object:
     """An enum value in lower case, as not every vendor enforces it; None for an empty one."""
-    return said(value.lower()) if isinstance(value, str) else value
+    return none_if_empty(value.lower()) if isinstance(value, str) else value
 
 
 Texts = Annotated[list[TextArgument], Before(_texts)]
@@ -58,11 +58,11 @@ ResultCount = Annotated[int, Meta(ge=1, le=MAX_RESULTS), Before(whole)]
 PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE), Before(whole)]
 SavedKey = Annotated[TextArgument, Meta(description="The key as it was saved.")]
 OnlyTags = Annotated[Texts | None, Meta(description="Only entries with all of these tags.")]
-OnlyCategory = Annotated[TextArgument | None, Before(said), Meta(description="Only entries of this category.")]
+OnlyCategory = Annotated[TextArgument | None, Before(none_if_empty), Meta(description="Only entries of this category.")]
 OnlyKind = Annotated[Kind | None, Before(small), Meta(description="Only entries of this kind.")]
 SaidAt = Annotated[
     TextArgument | None,
-    Before(said),
+    Before(none_if_empty),
     Meta(description="When it was said, as 2026-11-21."),
 ]
 MaxResults = Annotated[ResultCount | None, Meta(description=f"By default {DEFAULT_RESULTS}.")]
@@ -87,7 +87,7 @@ class EntryFields(EntryArguments, frozen=True, kw_only=True):
     tags: Annotated[Texts | None, Meta(description="Short words to find it by.")] = None
     category: Annotated[
         TextArgument | None,
-        Before(said),
+        Before(none_if_empty),
         Meta(
             description="How long it is kept: core (always shown), daily (some days), conversation (this run), "
             "workspace (all agents) or your own; by default general."
@@ -122,9 +122,9 @@ class ForgetEntry(EntryArguments, frozen=True, kw_only=True):
     """The arguments of a forget."""
 
     key: SavedKey
-    why: Annotated[TextArgument | None, Before(said), Meta(description="The reason, without the text; it is kept.")] = (
-        None
-    )
+    why: Annotated[
+        TextArgument | None, Before(none_if_empty), Meta(description="The reason, without the text; it is kept.")
+    ] = None
 
 
 class SearchEntries(EntryArguments, frozen=True, kw_only=True):
@@ -162,7 +162,7 @@ class UpdateEntry(EntryFields, frozen=True, kw_only=True):
 class RecallEntries(EntryArguments, frozen=True, kw_only=True):
     """The arguments of a recall: a get with ``key``, a search with ``query``."""
 
-    key: Annotated[TextArgument | None, Before(said), Meta(description="The key, to get one entry.")] = None
+    key: Annotated[TextArgument | None, Before(none_if_empty), Meta(description="The key, to get one entry.")] = None
     query: Annotated[TextArgument | None, Meta(description="Words or a question, if no key is known.")] = None
     max_results: MaxResults = None
     budget_bytes: BudgetBytes = None

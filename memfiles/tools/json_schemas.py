@@ -111,27 +111,27 @@ def write(directory: Path) -> list[Path]:
 
 def _document(*, title: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
     """A complete schema document around a plain schema, equal to what its JSON is read back as (no tuples)."""
-    plain = {key: value for key, value in _plain(schema).items() if key not in ("title", "description")}
+    plain = {key: value for key, value in _bare_schema(schema).items() if key not in ("title", "description")}
     plain = json.loads(json.dumps(plain))
     return {"$schema": DRAFT, "title": title, "description": description, **plain}
 
 
-def _plain(schema: Any) -> Any:
+def _bare_schema(schema: Any) -> Any:
     """The schema without titles and null defaults, which carry no information, and with one-line descriptions."""
     if isinstance(schema, list):
-        return [_plain(item) for item in schema]
+        return [_bare_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     plain: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _NAMED_BY_AUTHOR:
-            plain[key] = {name: _plain(below) for name, below in value.items() if not _is_hidden(below)}
+            plain[key] = {name: _bare_schema(below) for name, below in value.items() if not _is_hidden(below)}
         elif key == "description":
             plain[key] = " ".join(value.split("\n\n")[0].replace("``", "").split())
         elif key == "pattern":
             plain[key] = value.replace(r"\Z", "$")  # Python's sign for the very end
         elif key != "title" and not (key == "default" and value is None):
-            plain[key] = value if key in ("default", "enum", "const", "examples") else _plain(value)
+            plain[key] = value if key in ("default", "enum", "const", "examples") else _bare_schema(value)
     if "patternProperties" in plain:
         plain.setdefault("additionalProperties", False)
     return plain

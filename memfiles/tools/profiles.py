@@ -24,7 +24,7 @@ from memfiles.tools.entry_definitions import (
     SaidAt,
     Texts,
     entry_tools,
-    said,
+    none_if_empty,
     small,
 )
 from memfiles.workflow.declared import Before
@@ -33,7 +33,7 @@ from memfiles.workflow.fields import COMPACT, TOOL_NAMES, ToolNames, ToolOperati
 Meant = tuple[str, dict[str, Any]]
 """The tool for memory files or the operation on entries that a call stands for, and its arguments."""
 
-Word = Annotated[TextArgument | None, Before(said)]
+Word = Annotated[TextArgument | None, Before(none_if_empty)]
 _FILE_NAMES = ("filename", "file_name", "filepath", "file_path", "memory_file", "uid")  # others may mean a key
 
 

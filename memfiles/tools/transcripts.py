@@ -36,7 +36,7 @@ class Transcript:
 
 
 @dataclass(slots=True)
-class _Said:
+class _Message:
     """One message: its role and its parts; ``unsure`` is text before the first part, scanned but not shown."""
 
     role: str
@@ -88,11 +88,11 @@ def _without(part: str, found: Sequence[Finding]) -> str:
     return data.decode()
 
 
-def _newest(messages: Sequence[Any]) -> list[_Said]:
+def _newest(messages: Sequence[Any]) -> list[_Message]:
     """The newest messages, oldest first, up to the limit of shown text plus the margin."""
-    left, said = MAX_TRANSCRIPT_BYTES + _MARGIN_BYTES, list[_Said]()
+    left, said = MAX_TRANSCRIPT_BYTES + _MARGIN_BYTES, list[_Message]()
     for message in reversed(messages[-MAX_MESSAGES:]):
-        each = _Said(*_read(message))
+        each = _Message(*_read(message))
         for place in reversed(range(len(each.parts))):
             part = each.parts[place]
             kept = last_bytes(part[-left:], left)

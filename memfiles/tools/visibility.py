@@ -213,11 +213,11 @@ def one_line(text: str) -> str:
 
     White space is collapsed, and ``<`` becomes ``&lt;`` so that no tag or special token can start.
     """
-    plain = "".join(_plain(character) for character in text)
+    plain = "".join(_visible_character(character) for character in text)
     return " ".join(plain.split()).replace("<", "&lt;")
 
 
-def _plain(character: str) -> str:
+def _visible_character(character: str) -> str:
     """Control characters (Cc) and separators (Z*) become a space; format marks (Cf) and surrogates (Cs) are dropped."""
     category = unicodedata.category(character)
     if category == "Cc" or category.startswith("Z"):

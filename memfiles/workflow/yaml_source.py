@@ -21,7 +21,7 @@ from msgspec import Struct
 from memfiles.errors import WorkflowError
 from memfiles.records import late_pattern
 from memfiles.workflow.problems import LineColumn, Problem, Where, workflow_error
-from memfiles.workflow.yaml_text import Scalar, YamlText, checked, mark_after, plain_value, read_bytes
+from memfiles.workflow.yaml_text import Scalar, YamlText, checked_text, mark_after, plain_value, read_bytes
 
 if TYPE_CHECKING:
     import yaml
@@ -89,7 +89,7 @@ def parse(data: bytes | str, *, name: str, fast: bool = True) -> YamlDocument:
 
     ``fast`` False uses the Python parser even if PyYAML has the C parser.
     """
-    text = checked(data, source=name)
+    text = checked_text(data, source=name)
     reader = _Reader(name, text, _events(text.text, fast=fast))
     try:
         return reader.document()

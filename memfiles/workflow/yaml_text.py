@@ -113,7 +113,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     return data
 
 
-def checked(data: bytes | str, *, source: str) -> YamlText:
+def checked_text(data: bytes | str, *, source: str) -> YamlText:
     """The document's text, ready to parse; ``WorkflowError`` says where it is not text."""
     text = data if isinstance(data, str) else _decoded(data, source=source)
     text = text.removeprefix("\ufeff")

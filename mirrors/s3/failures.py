@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable
-from mirrors.urls import cause_of, redirect_of, said
+from mirrors.urls import cause_of, redirect_of, shown_answer
 
 # Client errors (4xx) that are transient.
 _PASSING = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException"}
@@ -46,7 +46,7 @@ def failures(what: str, *, conditional: bool = False, sent: Callable[[], Sequenc
     try:
         yield
     except (ClientError, BotoCoreError, HTTPError, OSError) as error:
-        told = said(str(error), sent=sent()) or type(error).__name__
+        told = shown_answer(str(error), sent=sent()) or type(error).__name__
         cause = cause_of(error, sent=sent())
         if isinstance(error, ClientError):
             raise translated(error, f"{what}: the store answered", told=told, conditional=conditional) from cause
@@ -81,7 +81,7 @@ def _redirect(answer: dict[str, Any]) -> str:
     """What to do about a redirect, which no request follows: the address or the region to name in the URL."""
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     if region := headers.get("x-amz-bucket-region") or answer.get("Error", {}).get("Region"):
-        return f"as the bucket is in another region; set region={said(str(region))} in memory.mirror.url"
+        return f"as the bucket is in another region; set region={shown_answer(str(region))} in memory.mirror.url"
     if target := redirect_of(headers.get("location")):
         return f"a redirect; set endpoint={target[0]} in memory.mirror.url"
     return "a redirect that does not say where to; check the endpoint in memory.mirror.url"

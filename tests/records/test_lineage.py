@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from memfiles.errors import InvalidArgument
 from memfiles.records.file_changes import absorb, append, edit
 from memfiles.records.lineage import (
+    all_origins,
     are_among,
     base_revision,
     check_origin,
     common_revision,
-    joined,
     later_changes,
     relation,
 )
@@ -157,7 +157,7 @@ def test_origins_tell_where_two_copies_parted(what: str) -> None:
 def test_what_is_joined_knows_both() -> None:
     """Directory by directory, the later change."""
 
-    assert {A: 3, B: 5, C: 1} == joined(knowing(4, a=3, b=2, c=1), knowing(5, b=5, a=1))
+    assert {A: 3, B: 5, C: 1} == all_origins(knowing(4, a=3, b=2, c=1), knowing(5, b=5, a=1))
 
 
 def test_the_copy_of_a_directory_contradicts_it() -> None:

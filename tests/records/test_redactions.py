@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from memfiles.errors import SizeExceeded
 from memfiles.records.record import Record, decode, encode
-from memfiles.records.redactions import MAX_PIECES, NONCE_BYTES, Cleaner, lacking, piece_of, reveal, united
+from memfiles.records.redactions import MAX_PIECES, NONCE_BYTES, Cleaner, lacking, piece_of, reveal, united_pieces
 from tests.support.records import many_times, redact, seeded, stamp
 
 texts = st.text(st.sampled_from("ab \nü日"), min_size=1, max_size=60)
@@ -54,7 +54,7 @@ def test_pieces_are_united_by_their_ids() -> None:
     """In one order, each once."""
     one, two = sorted((piece_of(b"x", known=(), nonce=nonce()) for _ in range(2)), key=lambda piece: piece.id)
 
-    assert (one, two) == united([two, one], [one])
+    assert (one, two) == united_pieces([two, one], [one])
     assert (two,) == lacking([one], [one, two])
 
 

@@ -22,7 +22,7 @@ from mcp_types import TextContent, TextResourceContents
 
 import memfiles
 from memfiles.errors import InvalidArgument
-from memfiles.server.http import check_header, user_in
+from memfiles.server.http import check_header, header_user
 from memfiles.server.server import build
 from tests.server.mcp_clients import ERAS, environment, in_loop, listening, text_of, workflow_in
 from tests.server.test_http import ALLOWED, PING, TOKEN, Serving
@@ -198,7 +198,7 @@ def test_a_lasting_connection_stays_with_its_user(serving: Serving) -> None:
 def test_a_name_is_taken_as_it_was_encoded(sent: bytes, user: str) -> None:
     """Once decoded, and never folded."""
 
-    assert user == user_in([(b"host", b"x"), (b"x-user", sent)], header="x-user")
+    assert user == header_user([(b"host", b"x"), (b"x-user", sent)], header="x-user")
 
 
 @pytest.mark.parametrize("name", ["", "x y", "x:y", "é", "Authorization", "mcp-session-id", "x" * 65])

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.errors import WorkflowError
-from memfiles.workflow.yaml_text import checked, mark_after, plain_value
+from memfiles.workflow.yaml_text import checked_text, mark_after, plain_value
 
 
 @given(st.text(st.sampled_from("a\\u dD83\u2028\x85\ufeff\U000f0000\U000f0001\"'"), max_size=40))
 def test_stand_ins_are_put_back(text: str) -> None:
     """A text that is not double-quoted comes back as it was, and no position in it moves."""
-    safe = checked("x" + text, source="w")
+    safe = checked_text("x" + text, source="w")
 
     assert len("x" + text) == len(safe.text)
     assert "x" + text == safe.original(safe.text, double_quoted=False)
@@ -23,7 +23,7 @@ def test_stand_ins_are_put_back(text: str) -> None:
 def test_nothing_misread_is_left(text: str) -> None:
     """No character that YAML 1.1 reads otherwise than YAML 1.2 reaches the parser."""
 
-    assert set() == set("\x85\u2028\u2029\ufeff") & set(checked("x" + text, source="w").text)
+    assert set() == set("\x85\u2028\u2029\ufeff") & set(checked_text("x" + text, source="w").text)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_nothing_misread_is_left(text: str) -> None:
 )
 def test_surrogate_escapes(scalar: str, expected: str) -> None:
     """In a double-quoted text, two escaped halves are one character; a lone half stays one, to be refused."""
-    safe = checked(scalar, source="w")
+    safe = checked_text(scalar, source="w")
 
     assert expected == safe.original(safe.text, double_quoted=True)
 
@@ -45,7 +45,7 @@ def test_surrogate_escapes(scalar: str, expected: str) -> None:
 def test_an_escaped_backslash_escapes_nothing() -> None:
     """A backslash before the letters of an escape is left to the parser when it is itself escaped."""
 
-    assert "\\\\ud83d" == checked("\\\\ud83d", source="w").text
+    assert "\\\\ud83d" == checked_text("\\\\ud83d", source="w").text
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_an_escaped_backslash_escapes_nothing() -> None:
 def test_tabs_of_json(text: str, expected: str) -> None:
     """Tabs between the tokens of valid JSON become blanks; in other text they stay."""
 
-    assert expected == checked(text, source="w").text
+    assert expected == checked_text(text, source="w").text
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_refused_text(data: bytes | str, expected: str) -> None:
     """What is no text, or text YAML forbids, is refused where it stands."""
 
     with pytest.raises(WorkflowError) as caught:
-        checked(data, source="w")
+        checked_text(data, source="w")
     assert expected == str(caught.value)
 
 
@@ -94,7 +94,7 @@ def test_a_name_cannot_forge_a_line() -> None:
     """A file's name with a line break or an escape sequence is shown on one line."""
 
     with pytest.raises(WorkflowError) as caught:
-        checked("\0", source="a\nb\x1b")
+        checked_text("\0", source="a\nb\x1b")
     assert str(caught.value).startswith("a\\nb\\x1b:1:1: ")
 
 

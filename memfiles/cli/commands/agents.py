@@ -245,7 +245,7 @@ def _serve_http(
     from memfiles.server.server import build
 
     header = http.check_header(user_header) if user_header is not None else None
-    source = (lambda ctx: session(user=http.user_of(ctx))) if callable(session) else session
+    source = (lambda ctx: session(user=http.request_user(ctx))) if callable(session) else session
     chosen = http.check_token(str(token)) if token is not None else None
     listening = listening_on(port)
     used = chosen or http.new_token()

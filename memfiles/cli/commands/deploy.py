@@ -151,7 +151,7 @@ def status_command(watch: bool) -> None:
 
         watch_status(opening.load_workflow())
     seen = opening.view()
-    shown = status_of(seen)
+    shown = status_object(seen)
     if output.as_json(shown):
         return
     mention_unmirrored(seen.workflow)
@@ -191,7 +191,7 @@ def store_line(store: Mapping[str, Any]) -> str:
     return f"{where}, {pool}, answers in {store['answer_ms']:g} ms{waiting}"
 
 
-def status_of(seen: opening.MemoryView) -> dict[str, Any]:
+def status_object(seen: opening.MemoryView) -> dict[str, Any]:
     """The status as a JSON object; sizes are bytes of content."""
     home = home_of(seen.workflow.place)
     return {
@@ -200,7 +200,7 @@ def status_of(seen: opening.MemoryView) -> dict[str, Any]:
         "exists": home.exists(),
         "durability": seen.workflow.memory.durability,
         "size_bytes": sum(file.card.size_bytes for file in seen.files),
-        "files": [opening.listed(file) for file in seen.files],
+        "files": [opening.file_object(file) for file in seen.files],
         "orphans": list(seen.report.orphans),
         "journals": len(names_in(home.directory / JOURNALS)) if home.directory is not None else 0,
         "quarantined": len(kept_in(home, quarantine.FOLDER)),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memfiles.cli import output
-from memfiles.cli.opening import FILE_USER, listed, sizes_of, state_of, view
+from memfiles.cli.opening import FILE_USER, file_object, sizes_of, state_of, view
 from memfiles.cli.options import argument, command, option
 from memfiles.errors import StorageFailed
 
@@ -27,7 +27,7 @@ def ls_command(user: str | None) -> None:
     STATE is "kept" if the file on disk matches the workflow; otherwise it says what `memfiles restore` would do.
     """
     seen = view(user)
-    if output.as_json({"files": [listed(file) for file in seen.files]}):
+    if output.as_json({"files": [file_object(file) for file in seen.files]}):
         return
     headers = ("NAME", "LEVEL", "REVISION", "BYTES", "CAP", "USED", "STATE", "DESCRIPTION")
     rows = (
@@ -49,7 +49,7 @@ def read_command(name: str, user: str | None) -> None:
     A file or pipe gets it byte for byte; a terminal shows control characters as escapes.
     """
     file = view(user).find(name)
-    if not output.as_json(listed(file) | {"content": file.record.content}):
+    if not output.as_json(file_object(file) | {"content": file.record.content}):
         with output.paged():
             output.content(file.record.content)
         _mention_state(file)

@@ -22,7 +22,7 @@ from memfiles.entries.consolidation.plan import (
     draft_of_note,
     give_back,
     take_over,
-    united,
+    united_labels,
 )
 from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, WorkingCopy, is_live
 from memfiles.errors import RevisionConflict
@@ -140,7 +140,7 @@ class Application(Struct, frozen=True):
         is_shared = bool(self.stamp.by.user) and not owner.user  # then nobody learns whose session folded
         by = replace(self.by, user=owner.user or None, session=None if is_shared else self.by.session)
         saved = decisions.save(before, draft, stamp, place=place, by=by, expiry=self.expiry).entry
-        made_of = united([note.made_of, saved.made_of])[:MAX_SOURCES]
+        made_of = united_labels([note.made_of, saved.made_of])[:MAX_SOURCES]
         authors = united_authors([saved, *episodes])
         return replace(saved, expires_at=note.expires_at, made_of=made_of, authors=authors)
 

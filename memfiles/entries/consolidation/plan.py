@@ -218,13 +218,13 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
         key=f"{FOLDED}{first.created_at[:10]} {hashlib.sha256(uids.encode()).hexdigest()[:12]}",
         content=f"{head}\n{summary}\n{sources}",
         run=first.run,
-        tags=united([episode.tags for episode in episodes])[:MAX_TAGS],
-        links=united([e.links for e in episodes], without=[episode.key for episode in episodes])[:MAX_LINKS],
+        tags=united_labels([episode.tags for episode in episodes])[:MAX_TAGS],
+        links=united_labels([e.links for e in episodes], without=[episode.key for episode in episodes])[:MAX_LINKS],
         category=first.category,
         importance=max(episode.importance for episode in episodes),
         confidence=min(episode.confidence for episode in episodes),
         expires_at=max(expiries) if len(expiries) == len(episodes) else None,
-        made_of=united([*([episode.id] for episode in episodes), *(episode.made_of for episode in episodes)])[
+        made_of=united_labels([*([episode.id] for episode in episodes), *(episode.made_of for episode in episodes)])[
             :MAX_SOURCES
         ],
     )
@@ -252,7 +252,7 @@ def is_made_of(note: Entry, *, ids: Collection[str], keys: Collection[str]) -> b
     return any(key in last for last in lasts for key in quoted)
 
 
-def united(lists: Sequence[Sequence[str]], *, without: Sequence[str] = ()) -> tuple[str, ...]:
+def united_labels(lists: Sequence[Sequence[str]], *, without: Sequence[str] = ()) -> tuple[str, ...]:
     """All labels once, in the order in which they first come."""
     return tuple(label for label in dict.fromkeys(chain.from_iterable(lists)) if label not in without)
 
@@ -278,7 +278,7 @@ def take_over(survivor: Entry, retired: Sequence[Entry], *, tags: tuple[str, ...
     ]
     uids = {each.uid for each in taken}
     merged = (*(each for each in survivor.merged if each.uid not in uids), *taken)[-MAX_SOURCES:]
-    made_of = united([survivor.made_of, *(each.made_of for each in retired)]) if survivor.made_of else ()
+    made_of = united_labels([survivor.made_of, *(each.made_of for each in retired)]) if survivor.made_of else ()
     authors = united_authors([survivor, *retired])
     return replace(survivor, tags=tags, links=links, merged=merged, made_of=made_of[-MAX_SOURCES:], authors=authors)
 

@@ -29,7 +29,7 @@ from memfiles.entries.consolidation.plan import (
     SummaryNote,
     groups_to_fold,
     note_of,
-    united,
+    united_labels,
 )
 from memfiles.records.entry import EPISODE, MAX_LINKS, MAX_TAGS, Entry
 
@@ -147,8 +147,8 @@ class Planning:
     def _merge(self, survivor: Member, retired: list[Member], why: str) -> Step:
         uids = [survivor.entry.uid, *(member.entry.uid for member in retired)]
         keys = [survivor.entry.key, *(member.entry.key for member in retired)]
-        tags = united([self._tags[uid] for uid in uids])[:MAX_TAGS]
-        links = united([self._links[uid] for uid in uids], without=keys)[:MAX_LINKS]
+        tags = united_labels([self._tags[uid] for uid in uids])[:MAX_TAGS]
+        links = united_labels([self._links[uid] for uid in uids], without=keys)[:MAX_LINKS]
         self._tags[survivor.entry.uid], self._links[survivor.entry.uid] = tags, links
         return Step(
             "merge",
@@ -181,7 +181,7 @@ class Planning:
         newest_first = sorted(self._mergeable(), key=lambda member: recency(member.summary), reverse=True)
         for _, alike in groupby(sorted(newest_first, key=_sort), key=_sort):
             sort = list(alike)
-            for stays, goes in near_duplicates([words_of(member.entry.content) for member in sort]):
+            for stays, goes in near_duplicates([normalised_words(member.entry.content) for member in sort]):
                 newer, older = sort[stays], sort[goes]
                 if not older.summary.is_held and newer.summary.importance >= older.summary.importance:
                     groups.setdefault(newer.entry.uid, (newer, []))[1].append(older)
@@ -262,7 +262,7 @@ def normalised(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
-def words_of(text: str) -> tuple[str, ...]:
+def normalised_words(text: str) -> tuple[str, ...]:
     """The words of a text in their order, in lower case."""
     return tuple(_WORD.findall(normalised(text)))
 

@@ -78,7 +78,7 @@ class Document(Struct, frozen=True):
         return self.key, self.level or "", self.category == "workspace", *([self.user] if self.user else [])
 
 
-def counted(items: Iterable[T]) -> Iterator[T]:
+def limited(items: Iterable[T]) -> Iterator[T]:
     """The same items; ``InvalidArgument`` after a million of them."""
     for number, item in enumerate(items):
         if number >= ITEMS_MAX:
@@ -93,7 +93,7 @@ class Parsed(Struct, frozen=True):
     skipped: tuple[Skipped, ...] = ()
 
 
-def joined(parts: Iterable[Parsed]) -> Parsed:
+def as_one(parts: Iterable[Parsed]) -> Parsed:
     """Several results as one. Of two documents of one entry the first is kept and the other one reported."""
     documents: dict[tuple[str | bool, ...], Document] = {}
     skipped: list[Skipped] = []
@@ -134,7 +134,7 @@ def fields_of(document: Document) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
 
 
-def document_of(fields: Mapping[str, Any], content: str, *, where: str) -> Parsed:
+def parsed_document(fields: Mapping[str, Any], content: str, *, where: str) -> Parsed:
     """The document with these fields and this content; unknown fields are left out and reported.
 
     There is no document if a known field has the wrong type, or the key is invalid.

@@ -163,7 +163,7 @@ class Exchange:
                     if isinstance(each, ImportedDraft)]  # fmt: skip
         others = _owners(of_taken).difference(_owner(caller))
         if others and not dry_run and not take_over:
-            raise InvalidArgument(f"the entries were those of {_told(others)}: pass take_over=True to import them all "
+            raise InvalidArgument(f"the entries were those of {_few(others)}: pass take_over=True to import them all "
                                   f"the same, or dry_run=True to see what they are")  # fmt: skip
         if not dry_run and taken:
             self._writer.import_(caller, list(self._with_ids(caller, taken)))
@@ -283,7 +283,7 @@ def _owner(caller: Caller) -> set[str]:
     return {f"agent {caller.provenance.agent}", f"user {caller.provenance.user}"}
 
 
-def _told(owners: Iterable[str]) -> str:
+def _few(owners: Iterable[str]) -> str:
     """Owners for a message; their names come from a file."""
     named = sorted(owners)
     return ", ".join(map(printed, named[:5])) + (f" and {len(named) - 5} more" if len(named) > 5 else "")

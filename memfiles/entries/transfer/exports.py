@@ -22,10 +22,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from memfiles.entries.transfer.document import Document, Parsed, Skipped, counted, is_time, joined, key_problem, printed
+from memfiles.entries.transfer.document import Document, Parsed, Skipped, as_one, is_time, key_problem, limited, printed
 from memfiles.entries.transfer.folders import SourceFile
 from memfiles.entries.transfer.formats import Format, line_objects
-from memfiles.entries.transfer.notes import checked, fitting, tag
+from memfiles.entries.transfer.notes import checked_document, fitting, tag
 
 _CHUNK, _VALUE_MAX = 1 << 20, 1 << 26  # characters; a value takes up to 20 times as much memory as its text
 _BLANKS = re.compile(r"[ \t\r\n]*")
@@ -61,7 +61,7 @@ def knowledge_graph(data: bytes, *, where: str) -> Parsed:
         else:
             known = isinstance(kind, str)
             entities.append(Skipped(at, "this is neither an entity nor a relation" if known else "it has no type"))
-    read = joined(_with_relations(entity, relations) for entity in entities)
+    read = as_one(_with_relations(entity, relations) for entity in entities)
     left = [Skipped(at, "this relation starts from no entity in the file")
             for group in relations.values() for _, at in group]  # fmt: skip
     return Parsed(read.documents, (*read.skipped, *left))
@@ -147,7 +147,7 @@ def values(data: bytes, *, where: str) -> Iterator[Any]:
 def _all_values(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, int, Any]]:
     """The values of all files, numbered in each; ``InvalidArgument`` for more than a million."""
     found = ((file, enumerate(values(file.data, where=printed(file.path)), 1)) for file in files)
-    return counted((file, number, value) for file, numbered in found for number, value in numbered)
+    return limited((file, number, value) for file, numbered in found for number, value in numbered)
 
 
 def _after_blanks(text: str, at: int) -> int:
@@ -173,14 +173,14 @@ def format_of(value: Any) -> Format | None:
 def mem0(files: Iterable[SourceFile]) -> Parsed:
     """The memories of mem0: the key is ``mem0/`` and the id, categories and metadata become tags."""
     parts, left_out, numbers = list[Parsed](), Counter[str](), Counter[str]()
-    for file, item in counted((file, item) for file, _, value in _all_values(files) for item in _results(value)):
+    for file, item in limited((file, item) for file, _, value in _all_values(files) for item in _results(value)):
         numbers[file.path] += 1
         parts.append(_mem0_memory(item, where=f"{printed(file.path)}:{numbers[file.path]}"))
         if isinstance(item, dict):
             left_out.update(name for name, value in item.items() if name not in _MEM0_FIELDS and value)
     fields = ", ".join(f"{printed(name)} ({count})" for name, count in sorted(left_out.items())[:20])
     told = [Skipped("mem0", f"fields without a place in an entry were left out: {fields}")] if left_out else []
-    return joined([*parts, Parsed(skipped=tuple(told))])
+    return as_one([*parts, Parsed(skipped=tuple(told))])
 
 
 def _results(found: Any) -> list[Any]:
@@ -209,7 +209,7 @@ def _mem0_memory(item: Any, *, where: str) -> Parsed:
         where=where,
     )
     told = (Skipped(where, f"{lost} of its categories and metadata cannot be tags; the rest was read"),) if lost else ()
-    return joined([checked(document), Parsed(skipped=told)])
+    return as_one([checked_document(document), Parsed(skipped=told)])
 
 
 def claude(files: Iterable[SourceFile]) -> Parsed:
@@ -233,10 +233,10 @@ def claude(files: Iterable[SourceFile]) -> Parsed:
     names = _project_names([project for _, project in projects])
     parts += [_claude_memory(value, names=names, where=where) for where, value in memories]
     parts += [_claude_project(value, names=names, where=where) for where, value in projects]
-    return joined([*parts, _told("Claude", others)])
+    return as_one([*parts, _skipped_counts("Claude", others)])
 
 
-def _told(who: str, others: Counter[str]) -> Parsed:
+def _skipped_counts(who: str, others: Counter[str]) -> Parsed:
     return Parsed(skipped=tuple(Skipped(who, f"{count} {what}") for what, count in others.items()))
 
 
@@ -258,11 +258,11 @@ def _claude_memory(found: Mapping[str, Any], *, names: Mapping[str, str], where:
     told = list[Skipped]()
     if isinstance(of_projects, dict):
         texts += [
-            (f"claude/projects/{names.get(uuid, uuid)}/memory", it, None) for uuid, it in counted(of_projects.items())
+            (f"claude/projects/{names.get(uuid, uuid)}/memory", it, None) for uuid, it in limited(of_projects.items())
         ]
     else:
         told.append(Skipped(where, "project_memories must be an object of texts"))
-    for number, file in enumerate(counted(files if isinstance(files, list) else [files])):
+    for number, file in enumerate(limited(files if isinstance(files, list) else [files])):
         path = _text(file.get("path")) if isinstance(file, dict) else ""
         if not path:
             told.append(Skipped(f"{where}:memory_files[{number}]", "this memory file has no path"))
@@ -270,7 +270,7 @@ def _claude_memory(found: Mapping[str, Any], *, names: Mapping[str, str], where:
         steps = [names.get(step, step) for step in path.strip("/").split("/")]
         texts.append((f"claude/{'/'.join(steps)}", file.get("content"), file.get("updated_at")))
     parts = [_kept(key, text, where=where, updated=_moment(at)) for key, text, at in texts]
-    return joined([*parts, Parsed(skipped=tuple(told))])
+    return as_one([*parts, Parsed(skipped=tuple(told))])
 
 
 def _claude_project(found: Mapping[str, Any], *, names: Mapping[str, str], where: str) -> Parsed:
@@ -280,14 +280,14 @@ def _claude_project(found: Mapping[str, Any], *, names: Mapping[str, str], where
     docs = found.get("docs") or []
     parts = [_kept(f"{home}/{name}", found.get(field), where=where)
              for name, field in (("instructions", "prompt_template"), ("description", "description"))]  # fmt: skip
-    for number, doc in enumerate(counted(docs if isinstance(docs, list) else [docs])):
+    for number, doc in enumerate(limited(docs if isinstance(docs, list) else [docs])):
         name = _text(doc.get("filename")) if isinstance(doc, dict) else ""
         if name:
             at = _moment(doc.get("created_at"))
             parts.append(_kept(f"{home}/{name}", doc.get("content"), where=where, updated=at))
         else:
             parts.append(Parsed(skipped=(Skipped(f"{where}:docs[{number}]", "this document has no filename"),)))
-    return joined(parts)
+    return as_one(parts)
 
 
 def chatgpt(files: Iterable[SourceFile]) -> Parsed:
@@ -303,7 +303,7 @@ def chatgpt(files: Iterable[SourceFile]) -> Parsed:
         if isinstance(value, Skipped):
             parts.append(Parsed(skipped=(value,)))
         elif file.path.rpartition("/")[2] in _MEMORY_FILES:
-            parts += [_chatgpt_memory(it, where=where) for it in counted(_memories(value))]
+            parts += [_chatgpt_memory(it, where=where) for it in limited(_memories(value))]
         elif isinstance(value, dict) and isinstance(value.get("mapping"), dict):
             others["conversations, which are not memories"] += 1
             seen.look(value)
@@ -315,7 +315,7 @@ def chatgpt(files: Iterable[SourceFile]) -> Parsed:
     parts += [_kept(f"chatgpt/{name}", seen.newest[field][0], where="ChatGPT") for name, field in _INSTRUCTIONS]
     documents = {it.key: it for part in parts for it in part.documents}  # a memory is often saved and listed
     skipped = tuple(it for part in parts for it in part.skipped)
-    return Parsed(tuple(documents.values()), (*skipped, *_told("ChatGPT", others).skipped))
+    return Parsed(tuple(documents.values()), (*skipped, *_skipped_counts("ChatGPT", others).skipped))
 
 
 _INSTRUCTIONS = (("about-user", "user_profile"), ("instructions", "user_instructions"))
@@ -368,7 +368,7 @@ def _facts(listed: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _fact(text: str, *, at: str | None = None) -> Parsed:
-    return checked(Document(f"chatgpt/memory/{_hash(text)}", text, created=at, updated=at, where="ChatGPT"))
+    return checked_document(Document(f"chatgpt/memory/{_hash(text)}", text, created=at, updated=at, where="ChatGPT"))
 
 
 def _memories(value: Any) -> list[Any]:
@@ -391,7 +391,7 @@ def _kept(key: str, text: Any, *, where: str, updated: str | None = None) -> Par
         return Parsed()
     if not isinstance(text, str):
         return Parsed(skipped=(Skipped(where, f"{printed(key)} is not text"),))
-    return checked(Document(key, text, created=updated, updated=updated, where=where))
+    return checked_document(Document(key, text, created=updated, updated=updated, where=where))
 
 
 def _text(value: Any) -> str:

@@ -20,10 +20,10 @@ from memfiles.entries.transfer.document import (
     Document,
     Parsed,
     Skipped,
-    counted,
-    document_of,
+    as_one,
     fields_of,
-    joined,
+    limited,
+    parsed_document,
     text_in,
 )
 from memfiles.errors import InvalidArgument, WorkflowError
@@ -78,7 +78,7 @@ def parse_markdown(data: bytes, *, where: str) -> Parsed:
     fields = fields_in(frontmatter, where=where)
     if isinstance(fields, Skipped):
         return Parsed(skipped=(fields,))
-    return document_of(fields, content, where=where)
+    return parsed_document(fields, content, where=where)
 
 
 def split(text: str) -> tuple[str, str]:
@@ -132,7 +132,7 @@ def render_line(document: Document) -> bytes:
 
 def parse_lines(data: bytes, *, where: str) -> Parsed:
     """The entries in a file; a line without an entry is reported with its number."""
-    return joined(_line_entry(found, at) for found, at in line_objects(data, where=where))
+    return as_one(_line_entry(found, at) for found, at in line_objects(data, where=where))
 
 
 def line_objects(data: bytes, *, where: str) -> Iterator[tuple[dict[str, Any] | Skipped, str]]:
@@ -141,7 +141,7 @@ def line_objects(data: bytes, *, where: str) -> Iterator[tuple[dict[str, Any] | 
     Lines end with a line feed only: JSON texts may hold other line-end characters unescaped. ``InvalidArgument`` for
     more than a million.
     """
-    for number, line in enumerate(counted(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf"))), start=1):
+    for number, line in enumerate(limited(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf"))), start=1):
         at = f"{where}:{number}"
         if len(line) > FILE_MAX_BYTES:
             yield Skipped(at, f"this line has {len(line)} bytes; at most {FILE_MAX_BYTES} are read"), at
@@ -156,7 +156,7 @@ def _line_entry(found: dict[str, Any] | Skipped, at: str) -> Parsed:
     content = fields.pop("content", None)
     if not isinstance(content, str):
         return Parsed(skipped=(Skipped(at, "it has no content" if content is None else "content must be text"),))
-    return document_of(fields, content, where=at)
+    return parsed_document(fields, content, where=at)
 
 
 def _object(line: bytes, at: str) -> dict[str, Any] | Skipped:

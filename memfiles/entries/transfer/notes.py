@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from memfiles.entries.drafts import MAX_TAG_BYTES
-from memfiles.entries.transfer.document import Document, Parsed, Skipped, joined, key_problem, printed, text_in
+from memfiles.entries.transfer.document import Document, Parsed, Skipped, as_one, key_problem, printed, text_in
 from memfiles.entries.transfer.folders import SourceFile
 from memfiles.entries.transfer.formats import SUFFIX, fields_in, split
 from memfiles.records.entry import MAX_LINKS, MAX_TAGS
@@ -39,7 +39,7 @@ def memory_file(data: bytes, *, path: str) -> Parsed:
     text = text_in(data, printed(path))
     if isinstance(text, Skipped):
         return Parsed(skipped=(text,))
-    return checked(Document(path, text, where=path))
+    return checked_document(Document(path, text, where=path))
 
 
 def claude_code_file(data: bytes, *, path: str, present: frozenset[str]) -> Parsed:
@@ -56,7 +56,7 @@ def claude_code_file(data: bytes, *, path: str, present: frozenset[str]) -> Pars
     if place.name == INDEX and _only_points(text, folder=place.parent, present=present):
         return Parsed(skipped=(Skipped(printed(path), "an index of topic files, which are imported themselves"),))
     if place.name in (INDEX, *INSTRUCTIONS):
-        return checked(Document(_key(place, place.name), text, agent=_agent(place), where=path))
+        return checked_document(Document(_key(place, place.name), text, agent=_agent(place), where=path))
     frontmatter, body = split(text)
     fields = fields_in(frontmatter, where=path)
     if isinstance(fields, Skipped):  # not YAML, as when a model wrote ``description: Fix: use this``
@@ -72,7 +72,9 @@ def _topic(fields: Mapping[str, Any], body: str, *, place: PurePosixPath) -> Par
         content = f"{description.strip()}\n\n{content}"
     links = tuple(dict.fromkeys(_WIKI_LINK.findall(content)))
     key = _key(place, name if isinstance(name, str) and name.strip() else place.stem)
-    return checked(Document(key, content, agent=_agent(place), tags=tag(kind), links=links or None, where=str(place)))
+    return checked_document(
+        Document(key, content, agent=_agent(place), tags=tag(kind), links=links or None, where=str(place))
+    )
 
 
 def _agent(place: PurePosixPath) -> str | None:
@@ -100,7 +102,7 @@ def tag(kind: object) -> tuple[str, ...]:
     return (kind.strip(),) if isinstance(kind, str) and kind.strip() else ()
 
 
-def checked(document: Document) -> Parsed:
+def checked_document(document: Document) -> Parsed:
     """The document, or why it cannot be an entry."""
     problem = key_problem(document.key) or ("this is not text: it holds a NUL" if "\0" in document.content else None)
     return Parsed(skipped=(Skipped(printed(document.where), problem),)) if problem else Parsed((document,))
@@ -123,7 +125,7 @@ def notes(files: Iterable[SourceFile]) -> Parsed:
     keys = {path: path.removesuffix(SUFFIX) for path in found}
     named = _named(found, keys)
     parts = [_note(path, *found[path], keys=keys, named=named) for path in found]
-    return joined([*parts, Parsed(skipped=tuple(skipped))])
+    return as_one([*parts, Parsed(skipped=tuple(skipped))])
 
 
 def is_note(fields: Mapping[str, Any]) -> bool:
@@ -156,7 +158,7 @@ def _note(
     tags = written.split(",") if isinstance(written, str) else written if isinstance(written, list) else []
     kind = fields.get("type")
     kept, lost = fitting([*tags, *([kind] if kind != "note" else [])])
-    parsed = checked(Document(keys[path], text, tags=kept, links=links[:MAX_LINKS] or None, where=path))
+    parsed = checked_document(Document(keys[path], text, tags=kept, links=links[:MAX_LINKS] or None, where=path))
     if lost or len(links) > MAX_LINKS:
         what = f"{lost} tags and {max(0, len(links) - MAX_LINKS)} links were left out: an entry takes {MAX_TAGS} each"
         return Parsed(parsed.documents, (*parsed.skipped, Skipped(printed(path), what)))

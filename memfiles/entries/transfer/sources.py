@@ -12,7 +12,7 @@ from itertools import chain, islice
 
 from memfiles.entries.transfer import exports, formats, notes
 from memfiles.entries.transfer.archives import Archive
-from memfiles.entries.transfer.document import FILE_MAX_BYTES, Parsed, Skipped, joined, printed, text_in
+from memfiles.entries.transfer.document import FILE_MAX_BYTES, Parsed, Skipped, as_one, printed, text_in
 from memfiles.entries.transfer.folders import (
     LINES_MAX_BYTES,
     NOT_A_PART,
@@ -194,7 +194,7 @@ def _exported(path: str, tree: Tree | None, format: Format) -> Parsed:
     parsed = _EXPORT_PARSERS[format](files())
     if others > len(inner):
         told.append(Skipped(printed(tree.name), f"{others - len(inner)} other files and folders of the export"))
-    return joined([parsed, Parsed(skipped=tuple(told))])
+    return as_one([parsed, Parsed(skipped=tuple(told))])
 
 
 def _parsed(found: Iterable[SourceFile | Skipped], format: Format) -> Parsed:
@@ -203,7 +203,7 @@ def _parsed(found: Iterable[SourceFile | Skipped], format: Format) -> Parsed:
     present = frozenset(file.path for file in files)
     told = Parsed(skipped=tuple(item for item in items if isinstance(item, Skipped)))
     if format == "notes":
-        return joined([notes.notes(files), told])
+        return as_one([notes.notes(files), told])
     parts = []
     for item in items:
         if isinstance(item, Skipped):
@@ -214,7 +214,7 @@ def _parsed(found: Iterable[SourceFile | Skipped], format: Format) -> Parsed:
             parts.append(formats.parse_markdown(item.data, where=printed(item.path)))
         else:
             parts.append(notes.memory_file(item.data, path=item.path))
-    return joined(parts)
+    return as_one(parts)
 
 
 def _is_json(path: str, is_folder: bool) -> bool:

@@ -108,7 +108,7 @@ class RunOrder:
 
     def follow(self, connection: sqlite3.Connection, part: int, now: PartState) -> bool:
         """Doubt the runs in which something changed up to a state; False if that is not known."""
-        if (gone := fts.gone(connection, part, since=self.state, now=now)) is None:
+        if (gone := fts.removed_rows(connection, part, since=self.state, now=now)) is None:
             return False
         rows = fts.in_runs(connection, part, since=self.state.stamp)
         changed = {run for id in gone if (run := self.run_of(id))} | {row.run for row in rows}

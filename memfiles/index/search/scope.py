@@ -249,7 +249,7 @@ class SearchScope:
 
 def _counted(connection: sqlite3.Connection, texts: PartTexts, since: PartState, counts: dict[str, int]) -> bool:
     """Count the words of the texts that were added since a state; False if some were removed, or very many added."""
-    if fts.gone(connection, texts.part, since=since, now=texts.state) != set():
+    if fts.removed_rows(connection, texts.part, since=since, now=texts.state) != set():
         return False
     new = "SELECT id FROM text WHERE part = ? AND stamp > ? LIMIT ?"
     ids = [id for (id,) in connection.execute(new, (texts.part, since.stamp, MOST_ADDED + 1))]

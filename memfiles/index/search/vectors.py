@@ -119,7 +119,7 @@ class Matrices:
         now = fts.part_state(connection, part)
         found = self._known.pop(part, None) or Matrix()
         if found.state != now:
-            gone = fts.gone(connection, part, since=found.state, now=now)
+            gone = fts.removed_rows(connection, part, since=found.state, now=now)
             found = Matrix() if gone is None else found.without(gone)
             found = self._extended(found, connection, part, length=length)
             if len(found.ids) == now.size:  # else some have no vector of that length
@@ -134,7 +134,7 @@ class Matrices:
         self._follow(connection, model)
         found: dict[bytes, str] = {}
         size = 0
-        for part in fts.present(connection, parts):
+        for part in fts.with_text(connection, parts):
             known = self._known.get(part)
             now = fts.part_state(connection, part)
             if known is not None and known.state == now:
@@ -153,7 +153,7 @@ class Matrices:
         """Drop the vectors of texts that were removed since, as they tell of these texts."""
         for part, known in [*self._known.items()] if connection is self._connection else ():
             now = fts.part_state(connection, part)
-            gone = fts.gone(connection, part, since=known.state, now=now)
+            gone = fts.removed_rows(connection, part, since=known.state, now=now)
             if gone is None:
                 del self._known[part]
             else:

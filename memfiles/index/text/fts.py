@@ -234,7 +234,7 @@ def scrub(connection: sqlite3.Connection) -> None:
             connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
 
 
-def present(connection: sqlite3.Connection, parts: Iterable[int]) -> list[int]:
+def with_text(connection: sqlite3.Connection, parts: Iterable[int]) -> list[int]:
     """The given partitions that have text, in the order given."""
     known = _known(connection, parts)
     return [part for part in parts if part in known]
@@ -267,7 +267,7 @@ def part_state(connection: sqlite3.Connection, part: int) -> PartState:
     return PartState(*(found or (0, 0, 0)))
 
 
-def gone(connection: sqlite3.Connection, part: int, *, since: PartState, now: PartState) -> set[int] | None:
+def removed_rows(connection: sqlite3.Connection, part: int, *, since: PartState, now: PartState) -> set[int] | None:
     """The rows whose texts were removed or replaced since a state; None if that is not known any more."""
     if since.epoch != now.epoch or since.stamp < now.stamp - GONE:
         return None

@@ -233,7 +233,7 @@ class Told:
 class KeptRows(Struct, frozen=True):
     """The copies that were put aside or lost in a merge, in a table; see ``home.KeptConflicts``."""
 
-    asked: Asked
+    asked: StatementRunner
 
     def listing(self, folder: str = FOLDER) -> list[tuple[str, str]]:
         """See ``KeptCopies``."""
@@ -278,7 +278,7 @@ class KeptRows(Struct, frozen=True):
         return len(ids)  # a repeated call does not count the copies that were removed when the first answer was lost
 
 
-class Asked(Protocol):
+class StatementRunner(Protocol):
     """A runner of statements on a workspace."""
 
     def ask(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:

@@ -33,7 +33,7 @@ from memfiles.records.entry import (
     with_ids,
 )
 from memfiles.records.keys import uid_at
-from memfiles.records.lineage import are_among, base_revision, changes_here, common_revision, joined, later_changes
+from memfiles.records.lineage import all_origins, are_among, base_revision, changes_here, common_revision, later_changes
 from memfiles.records.marks import MAX_LEFT, MAX_MOVED, EntryRecord, Mark, buries, tombstones_in, vacated
 from memfiles.records.record import Change, Record, extend, successor
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge, supersede
@@ -213,7 +213,7 @@ def _survived(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, a
 def _raised(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> EntryRecord:
     """The record above both revisions, with both version vectors."""
     revision = max(local.revision, remote.revision) + 1
-    known = joined(local, remote)
+    known = all_origins(local, remote)
     if isinstance(record, Mark):
         return replace(record, revision=revision).with_origins(known)
     text = extend(record.text, Change(revision=revision, at=at, op="merge"))
@@ -248,7 +248,7 @@ def _two_entries(
         provenance=source.provenance,
         expires_at=_expiry(pair, source),
     )
-    record = record.with_origins(joined(local, remote))
+    record = record.with_origins(all_origins(local, remote))
     if record.revision <= max(local.revision, remote.revision):  # the texts are one, what is said of them is not
         record = _raised(record, local, remote, at=at)
     return MergeResult(record, loser, merged.lost, merged.note)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from memfiles.records.declared_metadata import Metadata, metadata_in
 from memfiles.records.history import parted, texts_in, without
-from memfiles.records.lineage import joined, relation
+from memfiles.records.lineage import all_origins, relation
 from memfiles.records.record import Change, Record, extend, with_content
 from memfiles.records.redactions import Piece, lacking, reveal
 from memfiles.sync.merge.rebase import (
@@ -114,7 +114,7 @@ class _Copies(Struct, frozen=True):
             created_at=min(self.local.created_at, self.remote.created_at),
             provisional=False,
         )
-        return record.with_origins(joined(self.local, self.remote))
+        return record.with_origins(all_origins(self.local, self.remote))
 
     def rid_of_joined(self, merged: MergeResult[Record]) -> MergeResult[Record]:
         """The result without redacted texts that neither copy had, and that only their lines together made."""

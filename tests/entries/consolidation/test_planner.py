@@ -28,9 +28,9 @@ from memfiles.entries.consolidation.planner import (
     Member,
     near_duplicates,
     normalised,
+    normalised_words,
     plan_consolidation,
     says_all_of,
-    words_of,
 )
 from memfiles.entries.reader import summary_of
 from memfiles.errors import InvalidArgument
@@ -375,7 +375,7 @@ def test_what_is_normalised_is_compared() -> None:
     """Case, white space and the way an accent is written make no difference; words do."""
 
     assert normalised("Caf\u00e9  NOIR\n") == normalised("cafe\u0301 noir")
-    assert ("user_s", "email", "is", "a", "b", "org") == words_of("user_s email: is <a@b.org>!")
+    assert ("user_s", "email", "is", "a", "b", "org") == normalised_words("user_s email: is <a@b.org>!")
 
 
 @many_times

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memfiles.entries.transfer import formats
-from memfiles.entries.transfer.document import Document, Parsed, Skipped, joined, key_problem
+from memfiles.entries.transfer.document import Document, Parsed, Skipped, as_one, key_problem
 from memfiles.errors import InvalidArgument
 
 BAD_KEY = "its key is invalid: use 1 to 255 bytes, not blank and without control characters"
@@ -287,7 +287,7 @@ def test_one_key_at_two_levels_is_two_entries() -> None:
     again = Document("k", "4", level="A", tags=("t",), where="there")
 
     assert Parsed(tuple(same), (Skipped("there", "an entry with the same key came before it, at "),)) == (
-        joined([Parsed((*same, again))])
+        as_one([Parsed((*same, again))])
     )
 
 

@@ -43,7 +43,9 @@ def test_many_changes_at_once_are_as_each_by_itself(size: int) -> None:
     assert {"tea": len(left), "milk": len(new)} == opened.counts(["tea", "milk"])
     assert (len(left) + len(new), {*gone, *other}) == (
         opened.size,
-        texts.gone(rows.connection, 1, since=opened.state._replace(stamp=opened.state.stamp - 1), now=opened.state),
+        texts.removed_rows(
+            rows.connection, 1, since=opened.state._replace(stamp=opened.state.stamp - 1), now=opened.state
+        ),
     )
 
 
@@ -72,7 +74,7 @@ def test_what_was_not_committed_is_not_there() -> None:
     found = texts.opened(rows.connection, [4])[0].best('"tea"', limit=1)
     rows.connection.rollback()
 
-    assert ([1], before, []) == (found, _tables(rows.connection), texts.present(rows.connection, [4]))
+    assert ([1], before, []) == (found, _tables(rows.connection), texts.with_text(rows.connection, [4]))
 
 
 def test_a_partition_is_dropped_whole() -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from memfiles.records.declared_metadata import Metadata, metadata_in, redeclared, seed
 from memfiles.records.file_changes import Decision, append, edit, replace_content, undo
 from memfiles.records.history import content_at, contents
-from memfiles.records.lineage import joined, relation
+from memfiles.records.lineage import all_origins, relation
 from memfiles.records.record import MAX_HISTORY_CHANGES, Actor, Change, Record, Stamp, encode, extend
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, adopt, merge
 from tests.support.records import LATER, SEEDED_AT, TickingClock, seeded
@@ -58,7 +58,7 @@ def merged(
     assert len(record.history) == len(list(contents(record))) or any(one.opaque for one in record.history)
     if record not in (local, remote):
         assert record.revision > max(local.revision, remote.revision) or not result.is_news
-        assert record.origins == joined(local, remote) or not result.is_news
+        assert record.origins == all_origins(local, remote) or not result.is_news
     return result
 
 
