@@ -48,7 +48,7 @@ from memfiles.records.keys import check_key, id_path, listed
 from memfiles.records.marks import EntryRecord
 from memfiles.records.record import Stamp, successor
 
-_ROUNDS = 8  # of choosing victims; the last one commits whatever is still over. And of an edit, if others come first
+_ROUNDS = 8  # of choosing victims, of which the last commits even over a budget; and of an edit that others overtake
 
 
 class ImportedDraft(Struct, frozen=True):
@@ -61,7 +61,7 @@ class ImportedDraft(Struct, frozen=True):
 
 
 class _Outcome(Struct, frozen=True):
-    """The decisions of a write in the order of its drafts, and what went for it; with an excess nothing was written."""
+    """The decisions of a write in the order of its drafts, and what it hid; with an excess nothing was written."""
 
     decisions: list[Decided]
     hidden: Consolidated = Consolidated()
@@ -138,7 +138,7 @@ class EntryWriter:
     ) -> Saved:
         """Update an entry at the caller's level with the draft; ``EntryNotFound``, else errors as of ``save``."""
         stamp, own = Stamp(self._db.now(), caller.actor(call_id), expected_revision), own_level(caller)
-        path = self._present(caller, check_key(draft.key), now=stamp.at)
+        path = self._path_seen(caller, check_key(draft.key), now=stamp.at)
         checked = self._db.rules.check(draft, before=entry_at(self._db.repository, path))
         source, expiry = self._provenance(caller, stamp, draft), self._db.rules.expiry
 
@@ -167,7 +167,7 @@ class EntryWriter:
         """Replace the first occurrence of ``old`` in an entry at the caller's level; errors as of ``Entries.edit``."""
         for round_ in count(1):
             stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
-            entry = entry_at(self._db.repository, self._present(caller, check_key(key), now=stamp.at))
+            entry = entry_at(self._db.repository, self._path_seen(caller, check_key(key), now=stamp.at))
             entry = decisions.require_live(entry, key=key, now=stamp.at)
             if (made := decisions.made_by_call(entry, stamp)) is not None:
                 return self.update(caller, Draft(key, made), call_id=call_id)
@@ -190,7 +190,7 @@ class EntryWriter:
         stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
         places = log.places_of(caller, self._db.rules.levels)
         try:
-            path = self._present(caller, check_key(key), now=stamp.at)
+            path = self._path_seen(caller, check_key(key), now=stamp.at)
         except EntryNotFound as error:
             raise erased_among(self._db, own_level(caller).values(), key) or error from None
         by, expiry = self._provenance(caller, stamp, Draft(key)), self._db.rules.expiry
@@ -204,7 +204,7 @@ class EntryWriter:
     ) -> Deleted:
         """Hide the entry of that key at the caller's level; it can be restored. ``EntryNotFound``."""
         stamp = Stamp(self._db.now(), caller.actor(call_id), expected_revision)
-        path = self._present(caller, check_key(key), now=stamp.at, call_id=stamp.by.call)
+        path = self._path_seen(caller, check_key(key), now=stamp.at, call_id=stamp.by.call)
         outcome = self._write_one(caller, path, lambda before: decisions.delete(before, stamp, key=key), stamp=stamp)
         return self._deleted(caller, [outcome.decisions[0].entry])[0]
 
@@ -281,9 +281,9 @@ class EntryWriter:
     def _write(
         self, caller: Caller, paths: Sequence[str], decide: Callable[[WorkingCopy], list[Decided]], *, stamp: Stamp
     ) -> _Outcome:
-        """Commit what is decided under the records' locks, with what goes to keep it within the budgets.
+        """Commit the decision made under the records' locks, with the evictions that keep it within the budgets.
 
-        What goes is chosen without its locks. The next round holds those too, and looks at each entry again.
+        Victims are chosen without their locks. The next round holds those too, and looks at each entry again.
         """
         rounds, remedies, plan_id = 1, dict[Partition, Remedy](), f"plan-{os.urandom(6).hex()}"
         own = own_level(caller)
@@ -325,7 +325,7 @@ class EntryWriter:
             as_decided = dict(records)
             hidden = self._eviction.carry_out(remedies, records, stamp)
             look = partial(self._eviction.excesses, before, written=written)
-            if not is_last and (left := look(records, is_first=is_first)):  # what else goes is chosen for the whole
+            if not is_last and (left := look(records, is_first=is_first)):  # victims are chosen for the whole excess
                 whole = look(as_decided) if remedies else left
                 return _Outcome(decided, excesses=[whole.get(of, excess) for of, excess in left.items()]), []
             changed = [record for path, record in records.items() if record is not None and record is not before[path]]
@@ -370,7 +370,7 @@ class EntryWriter:
     def _is_seen(self, place: Partition, key: str, *, now: str, empty: Collection[Partition] = ()) -> bool:
         return place not in empty and is_live(self._db.repository.look(place.path(key)).record, now)
 
-    def _present(self, caller: Caller, key: str, *, now: str, call_id: str | None = None) -> str:
+    def _path_seen(self, caller: Caller, key: str, *, now: str, call_id: str | None = None) -> str:
         """The path of the entry that the caller sees at its own level, or that this very call deleted before."""
         own = own_level(caller)
         entries = [(path, entry_at(self._db.repository, path)) for path in (each.path(key) for each in own.values())]

@@ -8,7 +8,7 @@ counts and snippets are those of a store in which nothing else exists.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from functools import partial
 from math import fsum
@@ -21,7 +21,7 @@ from memfiles.index.search import association, bm25, vectors
 from memfiles.index.search.association import Near, RunOrders
 from memfiles.index.search.bm25 import WeightedTerm
 from memfiles.index.search.embedder import Embedder
-from memfiles.index.search.scope import EACH, ENOUGH, MOST, HitSource, Keep, SearchScope, WordCounts
+from memfiles.index.search.scope import EACH, ENOUGH, MOST, HitSource, Keep, NearWords, SearchScope, WordCounts
 from memfiles.index.search.vectors import Matrices
 from memfiles.index.search.weights import WEIGHTS, Weights
 from memfiles.index.text.tokenizer import Term, needles_of, read_part, spans_of, terms_of
@@ -116,32 +116,20 @@ def search(
     scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed, counts=counts)
     ranked, orders = RankedEntries(), RunOrders() if orders is None else orders
     weighted = scope.weighted(terms_of(query, today=today), moment=weights.moment)
-    near_words = getattr(embedder, "near_words_of", None)  # of a guarded one: in one call
-    if near_words is None and (near := getattr(embedder, "near_words", None)) is not None:
-        near_words = partial(map, near)
-    if near_words is not None and weights.near_word:
+    if (near_words := _near_words_of(embedder)) is not None and weights.near_word:
         weighted += scope.near(weighted, near_words, share=weights.near_word)
     occurring = [it for it in weighted if it.matches]
     wanted = max(ENOUGH, limit, min(MOST, EACH * len(occurring)))
     scorer = bm25.Scorer(occurring, label=weights.label)
     missing = [it.term for it in weighted if not it.matches] + _add_words(scope, occurring, scorer, ranked, wanted)
-    for needle in needles_of(query, missing):
-        found = scope.with_substring(needle, wanted=max(ENOUGH, limit))
-        gain = SUBSTRING_SHARE * bm25.rarity(len(found), entries=scope.entries)
-        ranked.add({text.id: gain for text in found}, leg="substring")
+    _add_substrings(scope, needles_of(query, missing), ranked, wanted=max(ENOUGH, limit))
     if embedder:
         matrices = Matrices() if matrices is None else matrices
         vectors.fill(connection, scope.parts, embedder, matrices)
         share = weights.meaning * max(ranked.scores.values(), default=1.0)
         near = vectors.gains(scope, embedder, read_part(query), share=share, matrices=matrices, associate=associate)
         ranked.add(near, leg="meaning")
-    most = max(ranked.scores.values(), default=0.0)
-    wanted = wanted_by(query)
-    wished = [
-        (trait, share * most)
-        for trait, share in ((TELLS_WHEN, weights.tells_when), (TELLS_NUMBER, weights.tells_number))
-        if trait & wanted
-    ]
+    wished = _wished_traits(query, ranked, weights)
     neighbours: Mapping[int, Near] | None = None
     if associate and ranked.scores:
         neighbours = _associate(scope, ranked, weights, orders, limit=limit, wished=sum(gain for _, gain in wished))
@@ -151,6 +139,28 @@ def search(
     terms = tuple(it.term for it in occurring)
     scores, legs = ranked.scores, ranked.legs
     return [Hit(it.id, it.row[0], it.content, it, scores[it.id], legs[it.id], terms, beside.get(it.id)) for it in first]
+
+
+def _near_words_of(embedder: Embedder | None) -> NearWords | None:
+    """The embedder's function for words of nearly the same meaning; None if it has none. A guarded one takes many."""
+    many: NearWords | None = getattr(embedder, "near_words_of", None)
+    one = getattr(embedder, "near_words", None)
+    return many if many is not None or one is None else partial(map, one)
+
+
+def _add_substrings(scope: SearchScope, needles: Iterable[str], ranked: RankedEntries, *, wanted: int) -> None:
+    """Score entries by the parts of words in them."""
+    for needle in needles:
+        found = scope.with_substring(needle, wanted=wanted)
+        gain = SUBSTRING_SHARE * bm25.rarity(len(found), entries=scope.entries)
+        ranked.add({text.id: gain for text in found}, leg="substring")
+
+
+def _wished_traits(query: str, ranked: RankedEntries, weights: Weights) -> list[tuple[int, float]]:
+    """The traits that the query asks for, each with what an entry gains by it."""
+    most, wanted = max(ranked.scores.values(), default=0.0), wanted_by(query)
+    shares = (TELLS_WHEN, weights.tells_when), (TELLS_NUMBER, weights.tells_number)
+    return [(trait, share * most) for trait, share in shares if trait & wanted]
 
 
 def _add_words(
