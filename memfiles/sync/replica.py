@@ -197,11 +197,11 @@ class Replica:
             there, after, losers = records[copy.path], dict[str, EntryRecord](), list[tuple[str, SyncedRecord]]()
             if is_local and (there is None or not is_same(there, copy)):
                 return None, []
-            hands = [there if is_local and isinstance(there, Entry) else copy]
+            moving = [there if is_local and isinstance(there, Entry) else copy]
             if is_local:
-                after[copy.path] = vacated(hands[0], self._now())
-            while hands:
-                entry = hands.pop()
+                after[copy.path] = vacated(moving[0], self._now())
+            while moving:
+                entry = moving.pop()
                 place = place_of(entry, self.marks_of(entry.ids))
                 if place is None or place.target not in records:
                     return (place.target if place is not None else None), []
@@ -209,7 +209,7 @@ class Replica:
                 is_in_the_way = place.target not in after and there is not None and not is_same(there, entry)
                 if isinstance(there, Entry) and is_in_the_way:
                     if place_of(there, self.marks_of(there.ids)) is not None:
-                        hands.append(there)
+                        moving.append(there)
                         there = vacated(there, self._now())
                     elif place.target not in arrived:
                         return place.target, []
@@ -220,13 +220,10 @@ class Replica:
                 losers += [(place.target, merged.loser)] if merged.loser is not None else []
                 is_new = merged.record.revision != entry.revision and merged.record != there
                 after[place.target] = merged.record.stamped(origin) if is_new else merged.record
-                for id in merged.record.ids if isinstance(merged.record, Entry) else ():  # it was joined elsewhere
-                    mark = known.get(id)
-                    if mark is not None and mark.leads and mark.target != place.target:
-                        if mark.path not in records:
-                            return mark.path, []
-                        moved = replace(place, uid=id, revision=mark.revision + 1, origins=mark.origins)
-                        after[mark.path] = moved.stamped(origin)
+                for path, mark in _redirected(merged.record, place, known=known).items():
+                    if path not in records:
+                        return path, []
+                    after[path] = mark.stamped(origin)
             for path, loser in losers:
                 self.keep(path, encode_copy(loser), why=_MOVED, folder=quarantine.CONFLICTS)
             return None, [record for path, record in after.items() if record != records[path]]
@@ -297,6 +294,17 @@ class Replica:
         is_known = looked.signature == found[1] and looked.problem is None and not looked.by_hand
         record = looked.record if is_known and looked.record else decode_entry_copy(found[0], path=path)
         return LocalCopy(found[0], record, found[1], is_private=bool(record.run))
+
+
+def _redirected(record: SyncedRecord, place: Mark, *, known: MarksById) -> dict[str, Mark]:
+    """By path, the marks of ids that were joined with a record elsewhere, made to lead to its place."""
+    ids = record.ids if isinstance(record, Entry) else ()
+    astray = {id: mark for id in ids if (mark := known.get(id)) is not None and mark.leads}
+    return {
+        mark.path: replace(place, uid=id, revision=mark.revision + 1, origins=mark.origins)
+        for id, mark in astray.items()
+        if mark.target != place.target
+    }
 
 
 class RecordListing:
