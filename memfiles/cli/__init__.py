@@ -115,7 +115,7 @@ class _LateReference(typing.ForwardRef, _root=True):  # type: ignore[call-arg, m
 
 
 class _LateModule(ModuleType):
-    """A module that is loaded when something of it is first used; ``importlib``'s own is loaded by its import."""
+    """A module that is loaded at the first use of one of its names; ``importlib``'s own loads at its import."""
 
     def __getattr__(self, name: str) -> Any:
         """An attribute of the module."""

@@ -263,7 +263,7 @@ class Entries:
             self.parts.moves.relocate(self._db, session, moves)
 
     def renew(self, session: Caller, read: Sequence[tuple[Found, float]]) -> None:
-        """Let entries that the session read, and other sessions do not see, live so many seconds from now."""
+        """Let entries that the session read, and others do not see, live for the seconds given with each."""
         self.parts.moves.renew(self._db, session, read)
 
     def restore(self, session: Caller, key: str, *, call_id: str | None = None) -> Saved:

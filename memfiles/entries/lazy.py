@@ -394,7 +394,7 @@ class EntryFiles:
         self._index = index
 
     def folder(self) -> Path:
-        """The folder of all entries, made if it is not there; whoever asks for it will look at all files soon.
+        """The folder of all entries, made if it is not there; its caller will look at all files soon.
 
         ``InvalidArgument`` if the entries are not in files.
         """

@@ -96,7 +96,7 @@ def remembered(db: EntryDatabase, record: EntryRecord | None, stamp: Stamp) -> E
 
 
 def renew(db: EntryDatabase, caller: Caller, read: Sequence[tuple[Found, float]]) -> None:
-    """Let entries that the caller read live so many seconds from now, in one commit.
+    """Let entries that the caller read live for the seconds given with each, from now on, in one commit.
 
     An entry that changed since stays as it is, as does one of another session, and one of which less than a hundredth
     of the time is over: each renewal is a change of the record.

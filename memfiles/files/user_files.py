@@ -68,7 +68,7 @@ class UserFiles(Struct, frozen=True):
     at: str
 
     def of(self, user: str | UserEpoch, declared: Mapping[str, MemoryFile]) -> FilesOfUser:
-        """The ``declared`` files of a user, by name in the epoch of now; ``InvalidArgument`` for what is no user."""
+        """The ``declared`` files of a user, by name in the epoch of now; ``InvalidArgument`` for an invalid user."""
         known = user if isinstance(user, UserEpoch) else UserEpoch(check_user(user), self.opened().epoch_of(user))
         return FilesOfUser(self, known, declared)
 
@@ -124,7 +124,7 @@ class FilesOfUser(Struct, frozen=True, dict=True):
         return {self.path(uid): uid for uid in self.declared}
 
     def _live(self, record: EntryRecord | None) -> Entry | None:
-        """The record, unless it is of an epoch of the user that was forgotten, and waits to be erased."""
+        """The record, unless it is from a forgotten epoch of the user and waits to be erased."""
         if not isinstance(record, Entry):
             return None
         is_dead = record.epoch != self.user.epoch and is_tombstone(self._repository.look(id_path(record.epoch)).record)

@@ -332,7 +332,7 @@ class Announced:
         self.failed()
 
     def failed(self) -> None:
-        """See ``CommitHook``: whoever hears the end of a change looks at its records."""
+        """See ``CommitHook``: the reader of a change's end looks at its records."""
         if self._token is not None:
             self._announcements.finish(self._token)
             self._token = None

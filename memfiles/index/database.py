@@ -239,7 +239,7 @@ class UserTally(Struct, frozen=True):
 
 
 def user_tallies(connection: sqlite3.Connection, *, user: str = "", hashed: str = "") -> list[UserTally]:
-    """What there is of each user, or of one, for whoever administers a directory, never for a session."""
+    """The counts of each user, or of one, for the operator of the directory, never for a session."""
     own = "entry INDEXED BY entry_by_time WHERE part = part.id AND kept IN (0, 1) AND state = 'live'"
     statement = f"""
         SELECT (SELECT path FROM {own} LIMIT 1) AS path, scope, level, '', sum(count), sum(size),
@@ -337,5 +337,5 @@ class Counted(NamedTuple):
 
 
 def counted(connection: sqlite3.Connection, *, now: str) -> list[Counted]:
-    """The counts of all partitions, for whoever administers a directory, never for a session; sorted."""
+    """The counts of all partitions, for the operator of the directory, never for a session; sorted."""
     return [Counted(*row) for row in connection.execute(_COUNTS, {"now": now})]

@@ -51,7 +51,7 @@ class Index:
     """
 
     def __init__(self, directory: Path, descriptor: int, records: Source) -> None:
-        """``descriptor`` is that of the ``directory`` that the index is kept in; ``records`` are what it is of."""
+        """``descriptor`` is that of the ``directory`` of the index; ``records`` are the records that it indexes."""
         self._records, self.directory, self.unread = records, directory, records.unread
         self._database = index_database(directory, descriptor)
         self._pending = PendingWrites(descriptor)

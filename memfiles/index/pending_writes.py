@@ -140,7 +140,7 @@ class PendingWrites:
             return self.announcements.intend(paths)
 
     def put(self, rows: Iterable[Row], token: str, *, before: Iterable[Row]) -> bool:
-        """Keep these rows and end the change; whether so many wait that they should be written."""
+        """Keep these rows and end the change; returns whether enough wait to be written."""
         earlier = {row.path: row for row in before}
         with self._turn:
             for row in rows:
@@ -159,7 +159,7 @@ class PendingWrites:
             self._doubtful.update(paths)
 
     def read(self, path: str, *, at: str) -> bool:
-        """Note a read of an entry; whether so many are noted that they should be written."""
+        """Note a read of an entry; returns whether enough wait to be written."""
         with self._turn:
             if path in self.reads or len(self.reads) < _MAX_READS:
                 self.reads[path] = (self.reads.get(path, (0, ""))[0] + 1, at)

@@ -182,7 +182,7 @@ def page(
     after: PagePlace | None,
     limit: int,
 ) -> list[Row]:
-    """The next rows by key (in UTF-8 order) after the one of this turn; None for the first ones."""
+    """The next rows by key (in UTF-8 order) after this place; None for the first ones."""
     condition, values = _filtered(filters)
     values |= {"now": now, "after": after.key if after else "", "limit": limit, "beyond": filters.prefix + _BEYOND}
     found: list[Row] = []
@@ -207,7 +207,7 @@ def latest(
     after: PagePlace | None,
     limit: int,
 ) -> list[Row]:
-    """As ``page``, but those whose content changed last come first."""
+    """The next rows after this place, the last changed content first; None for the first ones."""
     condition, values = _filtered(filters)
     values |= {"now": now, "limit": limit, "since": filters.since} | (after or PagePlace("", "~", 0))._asdict()
     found: list[Row] = []

@@ -309,7 +309,7 @@ def common_prefix(left: bytes, right: bytes) -> int:
 
 
 def common_suffix(left: bytes, right: bytes, *, most: int) -> int:
-    """The number of equal bytes at the end, at most so many, as ``common_prefix``; neither text is turned around."""
+    """The number of equal bytes at the end, at most ``most``; like ``common_prefix``, without reversing a text."""
     low, high = 0, most
     if left[len(left) - high :] == right[len(right) - high :]:
         return high

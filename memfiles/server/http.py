@@ -126,7 +126,7 @@ class _PunctualProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _expect(self) -> None:
-        """Wait for the rest of a request, from the first time on that something of it is missing."""
+        """Wait for the rest of a request, timed from when a part of it was first missing."""
         if self not in self._waiting and not self.transport.is_closing():
             self._waiting[self] = self.loop.call_later(REQUEST_SECONDS, self._give_up)
             if len(self._waiting) > WAITING_MAX:

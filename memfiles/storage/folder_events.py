@@ -76,7 +76,7 @@ class FolderEvents:
             self._warn("no events for %s (%s): its records are checked every second", self._folder, why)
 
     def wait(self, seconds: float) -> bool:
-        """Whether events came in, after so many seconds at the latest."""
+        """Wait for events, at most ``seconds``; returns whether there are some."""
         if self._queue is None:
             return False
         poll = select.poll()
@@ -97,7 +97,7 @@ class FolderEvents:
         return found
 
     def interrupt(self) -> None:
-        """End a ``wait`` in another thread: that the folder is no longer watched is an event as well."""
+        """End a ``wait`` in another thread: the end of the watch counts as an event."""
         if (queue := self._queue) is not None:
             _libc.inotify_rm_watch(queue, self._root)
 
@@ -107,7 +107,7 @@ class FolderEvents:
         self._watched, self._unwatched, self._are_lost = {}, 0, False
 
     def _is_broken(self) -> bool:
-        """Whether events were lost, or come from a folder that is no longer the one at its path."""
+        """Whether events were lost, or the folder at the path is another one now."""
         if self._are_lost or self._opened is None:
             return self._are_lost
         try:

@@ -54,7 +54,7 @@ class Flag:
         self._calls.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is set, after so many seconds at the latest."""
+        """Wait until it is set, at most ``seconds``; returns whether it is."""
         if not self._is_set:
             with suppress(Empty):
                 self._calls.get(timeout=max(0.0, seconds))

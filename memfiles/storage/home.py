@@ -1,4 +1,4 @@
-"""The home of a memory: its store, and what belongs to it besides the records: audit, kept copies, and notes.
+"""The home of a memory: its store, and what it keeps next to the records: audit, kept copies, and notes.
 
 The rules this file guards: nothing is made before something is written; no link is followed; lines of the audit are
 written whole, by one call; and nothing above asks what kind of home it is. ``DirectoryHome`` is a memory directory.
@@ -69,10 +69,10 @@ class KeptConflicts(KeptCopies, Protocol):
         """What is known of everything in ``folder``."""
 
     def read(self, kept: str) -> bytes | None:
-        """The bytes of a copy; None if there is none that is of a record's size."""
+        """The bytes of a copy; None if it is gone or larger than a record."""
 
     def keep(self, path: str, data: bytes, *, reason: str, at: str, folder: str, lost: MergeSide | None = None) -> None:
-        """Keep a copy of the record at ``path``; ``lost`` is the side of a merge that it is of. Durable on return."""
+        """Keep a copy of the record at ``path``; ``lost`` is its side of a merge. Durable on return."""
 
     def remove_copy(self, kept: str) -> None:
         """Delete one copy."""
@@ -179,7 +179,7 @@ class MemoryHome(Protocol):
         durability: Durability = "fsync",
         lock_timeout: float = 30.0,
     ) -> RecordStore:
-        """The store, made if it is not there; whoever opened it closes it. Errors as of a store."""
+        """The store, made if it is not there; the caller closes it. Errors as of a store."""
 
     def held(self) -> AbstractContextManager[object]:
         """Keep what is costly to open, such as connections, for the calls within."""

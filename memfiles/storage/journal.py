@@ -304,7 +304,7 @@ class Journal:
             return not self._has_left
 
     def leave(self, *, then: JournalState = JournalState.ABSENT) -> None:
-        """Release the file as it is, if there is one: whoever recovers next replays it. The turn is held."""
+        """Release the file as it is, if there is one: the next recovery replays it. The turn is held."""
         if self._file is not None:
             self._has_left = True
             if self._state is JournalState.UNSURE:

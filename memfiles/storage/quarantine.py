@@ -128,7 +128,7 @@ def keep_copy(
 
 
 def remove_if(directory: int, is_unwanted: Callable[[str, bytes], bool]) -> None:
-    """Delete the copies that ``is_unwanted``, given the path of the record and the bytes, none of what is no file."""
+    """Delete the copies that ``is_unwanted``, given the record's path and the bytes, empty if it is not a file."""
     for kept in _everything(directory):
         try:
             found = atomic.read(directory, kept, limit=MAX_RECORD_BYTES)

@@ -73,7 +73,7 @@ class Observed(Struct, Generic[R], frozen=True):
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no file, and none is required."""
+        """Whether there is no file, and no file is required."""
         return self.signature is None and self.problem is None
 
     @property

@@ -233,7 +233,7 @@ class RemoteStore(Protocol):
 
     @property
     def home(self) -> MemoryHome:
-        """The home that it is of."""
+        """The home whose store it is."""
 
     @property
     def cache(self) -> Path | None:

@@ -283,7 +283,7 @@ def _remove_temp(directory: int, temp: str, *, at: str) -> None:
 
 
 def _journal_bytes(directory: int, name: str) -> bytes:
-    """The bytes of a journal, whoever holds it; none if it is gone or not a file."""
+    """The bytes of a journal, also of one that is held; none if it is gone or not a file."""
     try:
         with _open_journal(directory, name) or BytesIO() as file:
             return file.read()
@@ -357,7 +357,7 @@ def _locked_request(directory: int, *, create: bool) -> FileIO | None:
 
 
 def _withdraw(directory: int, request: FileIO) -> None:
-    """Remove the request while it is still locked: whoever locks it next must find that it is gone."""
+    """Remove the request while it is still locked: the next to lock it must find that it is gone."""
     try:
         atomic.remove(directory, SCRUB_REQUEST)
     finally:

@@ -188,7 +188,7 @@ class Watcher:
                 until = min(until, begun + pause)
 
     def _wait(self, seconds: float) -> bool:
-        """Return whether there are events, after so many seconds at the latest."""
+        """Wait for events, at most ``seconds``; returns whether there are some."""
         if self._events.are_on:
             return self._events.wait(seconds)
         self._ended.wait(max(0.0, seconds))

@@ -137,7 +137,7 @@ class Dispatcher:
         self._wake()
 
     def in_background(self, run: Callable[[], T]) -> Job[T]:
-        """Have a worker do this job, handed out by the thread: whoever asks may be interrupted.
+        """Have a worker do this job, handed out by the thread, as the caller may be interrupted.
 
         Once the dispatcher is closed, the job ends with ``InvalidArgument``.
         """
@@ -201,7 +201,7 @@ class Dispatcher:
         self._workers.close(max(0.0, until - time.monotonic()))
 
     def _refuse_wanted(self) -> None:
-        """End the jobs that were not handed out before the close: whoever asked for them would wait in vain."""
+        """End the jobs that were not handed out before the close: their callers would wait in vain."""
         with suppress(Empty):
             while True:
                 self._wanted.get_nowait().refuse(InvalidArgument("this memory is closed; open it again"))

@@ -322,14 +322,14 @@ class LedgerMeta:
             run(_NOTE, "shortcomings", json.dumps(found))
 
     def pack_is_removed(self, *, redactions: int) -> None:
-        """The mirror's pack is gone after so many redactions; the next one is worth writing soon."""
+        """Note that the mirror's pack is gone, after ``redactions``; the next one is worth writing soon."""
         with self._change() as run:
             (count,) = run("SELECT count(*) FROM note WHERE body IS NOT NULL").fetchone()
             run("UPDATE meta SET value = ? WHERE key = 'unpacked'", str(count))
             run(_NOTE, _REMOVED, str(redactions))
 
     def packed(self, count: int, *, redactions: int) -> None:
-        """A pack was written of copies from after so many redactions; ``count`` of them were not in one before."""
+        """Note that a pack was written of copies from after ``redactions``; ``count`` of them are new in a pack."""
         with self._change() as run:
             meta = dict(run(_META).fetchall())
             bounded = {"unpacked": max(0, int(meta.get("unpacked", 0)) - count)}

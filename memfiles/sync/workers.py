@@ -44,7 +44,7 @@ class Job(Generic[T]):
         return self._outcome is not None
 
     def result(self, timeout: float = 0.0) -> T:
-        """Its result or error; ``TimeoutError`` if it has not ended after so many seconds."""
+        """Its result or error; ``TimeoutError`` if it has not ended within ``timeout`` seconds."""
         if self._outcome is None:
             with suppress(Empty):
                 self._ended.put(self._ended.get(timeout=timeout))  # back, for another that waits

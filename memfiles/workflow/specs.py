@@ -1,4 +1,4 @@
-"""Workflow models: how entries are kept, how long, and where besides the memory directory.
+"""Workflow models: how entries are kept, how long, and where else than in the memory directory.
 
 The rule this file guards: a model is always valid, and says every problem at once.
 """

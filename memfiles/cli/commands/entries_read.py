@@ -208,7 +208,7 @@ def _grown(change: EntryChange) -> str:
 
 
 def _about(change: EntryChange) -> str:
-    """What a change was about besides the content."""
+    """The facts of a change apart from the content."""
     renamed = f"{as_word(change.from_key)} -> {as_word(change.key)}" if change.from_key else None
     moved = f"{change.from_scope} -> {change.scope}" if change.from_scope else None
     undone = f"revision {change.undone_revision}" if change.undone_revision else None

@@ -161,7 +161,7 @@ class Consolidator:
         return Plan(f"plan-{uuid.uuid4().hex[:12]}", self._db.now(), home.folder, home.level, Tally(), Tally())
 
     def apply(self, caller: Caller, plan: Plan, *, level: str | None = None) -> Applied:
-        """Apply the plan as one change; its texts pass the same checks as a save, whoever made the plan."""
+        """Apply the plan as one change; its texts pass the same checks as a save, also if others made it."""
         if not isinstance(plan, Plan):
             raise InvalidArgument(f"apply takes a plan, as plan returns it, not {type(plan).__name__}")
         home = _home(caller, level)

@@ -269,7 +269,7 @@ def _once(
 
 
 def _owners(documents: Sequence[Document]) -> set[str]:
-    """Whose the documents were. An earlier export says it in the provenance; what all agents share is no agent's."""
+    """The earlier owners of the documents, by their provenance; what all agents share has none."""
     found = {f"user {document.user}" for document in documents if document.user}
     for document in documents:
         if document.category != WORKSPACE_CATEGORY:

@@ -297,7 +297,7 @@ class CircuitBreaker:
 
 
 def _received(answers: queue.SimpleQueue[Any], seconds: float) -> Any:
-    """The answer in a tuple; None if there is none after so many seconds."""
+    """The answer in a tuple; None if there is none within ``seconds``."""
     try:
         return answers.get(timeout=max(0.0, seconds))
     except queue.Empty:

@@ -249,7 +249,7 @@ def _resolved(match: re.Match[str], origin: date) -> Iterator[str]:
 
 
 def _earlier(origin: date, unit: str, count: int) -> list[str]:
-    """The words of the day, week, month or year that is so many earlier."""
+    """The words of the day, week, month or year that is ``count`` earlier."""
     if unit == "day":
         return words_of_day(origin - timedelta(days=count))
     if unit.startswith("week"):

@@ -1,4 +1,4 @@
-"""What belongs to a memory besides its records, in tables: audit, notes, and what is known of a mirror.
+"""A memory's audit, notes and ledger of a mirror, in tables next to its records.
 
 The rules this file guards: a line of the audit that was sent twice is there once; all statements of a transaction are
 about one workspace, which row-level security allows or not; and the ledger of a mirror has the statements that it has
@@ -105,7 +105,7 @@ class ImageRows:
         return int(found[0][0]) if found else None
 
     def keep(self, parts: Iterable[bytes], *, format: int, erased: int) -> bool:
-        """See ``IndexImages``: whoever erases something meanwhile removes the parts that are there, and no more come.
+        """See ``IndexImages``: an erasure meanwhile removes the parts that are there, and no more come.
 
         No lock is held while a part is on its way, so that nobody waits for a slow link.
         """

@@ -45,7 +45,7 @@ class MergeContext:
 
 
 def decode_copy(body: bytes, *, path: str) -> SyncedRecord:
-    """The sound record that belongs at ``path``; ``RecordCorrupt`` if the bytes are none, or another record."""
+    """The sound record that belongs at ``path``; ``RecordCorrupt`` if the bytes are not a record, or another one."""
     if entry_place(path) is not None:
         return decode_entry_copy(body, path=path)
     record = decode_file(body, uid=uid_of(path) or "")
