@@ -11,6 +11,7 @@ were fitted to OpenAI's o200k_base and Mistral's Tekken, on prose, code, YAML, J
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from math import ceil
 
 from memfiles.records import late_pattern
@@ -163,6 +164,12 @@ def as_word(name: str) -> str:
     shown = (each.replace("\\", "\\\\").replace("'", "\\'") if _is_seen(each) and is_seen(each)
              else f"\\U{ord(each):08x}" if ord(each) > 0xFFFF else f"\\u{ord(each):04x}" for each in name)  # fmt: skip
     return "$'" + "".join(shown) + "'"
+
+
+def first_few(names: Sequence[str], most: int = 5) -> str:
+    """The first names, with commas, and how many others there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _is_seen(character: str) -> bool:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from memfiles.errors import InvalidArgument, SecretRefused
 from memfiles.records import late_logger as _log
 from memfiles.records import late_pattern
+from memfiles.records.graphemes import first_few
 from memfiles.secrets.rules import REACH, REACH_OF_ANCHOR, RULES, UNBROKEN, Rule
 
 Policy = Literal["block", "redact", "warn", "off"]
@@ -350,9 +351,7 @@ def _replaced(text: str, spans: Sequence[_Span]) -> str:
 
 
 def _places(findings: Sequence[Finding]) -> str:
-    named = [f"{finding.rule} at byte {finding.offset}" for finding in findings[:_SHOWN]]
-    rest = len(findings) - len(named)
-    return ", ".join(named) + (f" and {rest} more" if rest else "")
+    return first_few([f"{finding.rule} at byte {finding.offset}" for finding in findings], _SHOWN)
 
 
 def _anchors(rules: Sequence[Rule], *, folded: bool) -> tuple[tuple[str, int], ...]:

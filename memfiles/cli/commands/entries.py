@@ -18,7 +18,7 @@ from memfiles.cli.options import argument, command, current, option, options, us
 from memfiles.errors import EntryNotFound
 from memfiles.memory import Memory, look
 from memfiles.records.entry import DEFAULT_CONFIDENCE, KINDS
-from memfiles.records.graphemes import as_word
+from memfiles.records.graphemes import as_word, first_few
 from memfiles.records.keys import ENTRIES
 from memfiles.sync.status import pending_records
 from memfiles.workflow.fields import seconds_in
@@ -342,9 +342,7 @@ def consolidate_command(apply_it: bool, undo: str | None, who: As) -> None:
 
 def _keys(step: Step) -> str:
     """The keys that a step hides, the first of many."""
-    keys = [as_word(each.key) for each in step.retired]
-    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-    return ", ".join(keys[:3]) + more
+    return first_few([as_word(each.key) for each in step.retired], 3)
 
 
 def _show_plan(plan: Plan) -> None:

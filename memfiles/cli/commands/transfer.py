@@ -18,6 +18,7 @@ from memfiles.entries.transfer.exchange import EXPORT_FORMATS, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
 from memfiles.errors import InvalidArgument, RevisionConflict, StorageFailed
 from memfiles.index.change_log import announced
+from memfiles.records.graphemes import first_few
 from memfiles.storage.events import utc_now
 from memfiles.storage.home import real_home
 from memfiles.storage.migration import migrate
@@ -144,8 +145,7 @@ def _ask(others: Sequence[str], *, to: str) -> None:
 
 
 def _named(owners: Sequence[str]) -> str:
-    shown = ", ".join(output.one_line(owner) for owner in owners[:5])
-    return shown + (f" and {len(owners) - 5} more" if len(owners) > 5 else "")
+    return first_few([output.one_line(owner) for owner in owners])
 
 
 def _warn_of_each(problems: list[str]) -> None:

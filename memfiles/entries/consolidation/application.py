@@ -27,11 +27,10 @@ from memfiles.entries.consolidation.plan import (
 from memfiles.entries.decisions import EntryLocation, Expiry, RecordsByPath, WorkingCopy, is_live
 from memfiles.errors import RevisionConflict
 from memfiles.records.entry import MAX_SOURCES, Entry, Provenance, Reorganised, Retired, united_authors
+from memfiles.records.graphemes import first_few
 from memfiles.records.keys import entry_path
 from memfiles.records.marks import EntryRecord
 from memfiles.records.record import Stamp
-
-_NAMED = 5  # keys in an error
 
 
 class Applied(Struct, frozen=True):
@@ -201,5 +200,4 @@ def _check_untouched(entries: Sequence[Entry], plan_id: str) -> None:
 
 
 def _named(keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
-    return ", ".join(ascii(key[:80]) for key in keys[:_NAMED]) + more
+    return first_few([ascii(key[:80]) for key in keys])

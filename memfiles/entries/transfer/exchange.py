@@ -32,7 +32,7 @@ from memfiles.entries.callers import (
     scope_for,
     view_of,
 )
-from memfiles.entries.decisions import Past
+from memfiles.entries.decisions import ImportedHistory
 from memfiles.entries.drafts import Draft
 from memfiles.entries.reader import EntryDatabase
 from memfiles.entries.transfer import formats
@@ -44,6 +44,7 @@ from memfiles.entries.writer import EntryWriter, ImportedDraft
 from memfiles.errors import InvalidArgument, MemfilesError, ReadOnly, StorageFailed
 from memfiles.index import queries
 from memfiles.records.entry import FACETS, GENERAL, WORKSPACE_CATEGORY, Entry
+from memfiles.records.graphemes import first_few
 from memfiles.records.keys import WORKSPACE, check_switch, id_path
 from memfiles.storage import atomic
 from memfiles.storage.events import AuditLog, Progress, event_by, reported
@@ -163,8 +164,9 @@ class Exchange:
                     if isinstance(each, ImportedDraft)]  # fmt: skip
         others = _owners(of_taken).difference(_owner(caller))
         if others and not dry_run and not take_over:
-            raise InvalidArgument(f"the entries were those of {_few(others)}: pass take_over=True to import them all "
-                                  f"the same, or dry_run=True to see what they are")  # fmt: skip
+            named = first_few([printed(each) for each in sorted(others)])  # their names come from a file
+            raise InvalidArgument(f"the entries were those of {named}: pass take_over=True to import them all the "
+                                  f"same, or dry_run=True to see what they are")  # fmt: skip
         if not dry_run and taken:
             self._writer.import_(caller, list(self._with_ids(caller, taken)))
         if not dry_run and progress is not None:
@@ -236,7 +238,7 @@ class Exchange:
         except (InvalidArgument, ReadOnly) as error:
             return Skipped(document.where, str(error))
 
-    def _problem(self, document: Document, past: Past, *, now: str) -> str | None:
+    def _problem(self, document: Document, past: ImportedHistory, *, now: str) -> str | None:
         """Why the entry would be over the budget alone, or expired at once; None if it would not."""
         most, size = self._db.rules.budget.max_bytes, len(document.content.encode())
         if most is not None and size > most:
@@ -281,12 +283,6 @@ def _owners(documents: Sequence[Document]) -> set[str]:
 
 def _owner(caller: Caller) -> set[str]:
     return {f"agent {caller.provenance.agent}", f"user {caller.provenance.user}"}
-
-
-def _few(owners: Iterable[str]) -> str:
-    """Owners for a message; their names come from a file."""
-    named = sorted(owners)
-    return ", ".join(map(printed, named[:5])) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
 
 
 def _write_folder(folder: Path, documents: Iterable[Document], progress: Progress | None) -> tuple[str, ...]:
@@ -354,10 +350,10 @@ def _keeps(entry: Entry, document: Document) -> str | None:
     return None
 
 
-def _past(document: Document, *, latest: str) -> Past:
+def _past(document: Document, *, latest: str) -> ImportedHistory:
     """The past of a document, no time in it later than now."""
     updated = min(document.updated or latest, latest)
-    return Past(
+    return ImportedHistory(
         *(min(document.created or latest, updated), updated, document.expires_at),
         *(document.successes or 0, document.failures or 0, document.made_of or ()),
         provenance=provenance_in(document.provenance or ()) if document.provenance is not None else None,
