@@ -1,7 +1,7 @@
 """The error tree: every error that memfiles raises, with a stable code and an exit code of the command line.
 
 Signals between two modules are not in the tree, as none of them leaves memfiles: ``LeftBehind``, ``PackDamaged`` and
-``ModelUnavailable``, and in the S3 mirror ``NotMet`` and ``NoSuchObject``.
+``ModelUnavailable``, and in the S3 mirror ``PreconditionFailed`` and ``NoSuchObject``.
 """
 
 from __future__ import annotations

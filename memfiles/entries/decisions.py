@@ -84,7 +84,7 @@ class Decided(Struct, frozen=True):
     replaced: Entry | None = None
 
 
-class Past(Struct, frozen=True):
+class ImportedHistory(Struct, frozen=True):
     """The history of an entry from before it came here: times, how often it was of use, and the ids that it keeps."""
 
     created_at: str
@@ -119,7 +119,7 @@ def import_(
     place: EntryLocation,
     by: Provenance,
     expiry: Expiry,
-    past: Past,
+    past: ImportedHistory,
 ) -> Decided:
     """Save a draft from elsewhere with the times it had there, and its ids if it becomes a new entry.
 

@@ -22,12 +22,12 @@ from memfiles.entries.budgets import Budgeted, EntrySummary, FolderTotals, Limit
 from memfiles.entries.callers import Partition, Scopes
 from memfiles.entries.consolidation.application import Application, Consolidated, signed
 from memfiles.entries.consolidation.plan import MOST_EPISODES, FirstSentences, Plan, Step, SummaryNote, draft_of_note
-from memfiles.entries.consolidation.planner import Member, Planning
+from memfiles.entries.consolidation.planner import Member, PlannedState
 from memfiles.entries.decisions import RecordsByPath, WorkingCopy
 from memfiles.entries.reader import EntryDatabase, summary_of
 from memfiles.errors import BudgetExceeded, MemfilesError
 from memfiles.index import groups
-from memfiles.index.groups import Alike
+from memfiles.index.groups import AlikeGroup
 from memfiles.index.rows import Row, Totals, alike, row_of
 from memfiles.records.entry import EPISODE, Entry, Provenance
 from memfiles.records.keys import entry_path
@@ -260,10 +260,10 @@ class _Remedying:
 
         return self._db.index.ask(choose) if self._over else ()
 
-    def _planned(self, group: Alike) -> list[Step]:
+    def _planned(self, group: AlikeGroup) -> list[Step]:
         """The steps that make one of a group."""
         watched = self._excess.over.keys()
-        planning = Planning(
+        planning = PlannedState(
             self._members(group), self._limits, totals=self._totals, watched=watched, saved=self._excess.saved
         )
         is_told = group.kind == EPISODE
@@ -272,16 +272,16 @@ class _Remedying:
         self._gone |= {each.uid for step in made for each in step.retired}
         return made
 
-    def _of_saved(self) -> Iterator[Alike]:
+    def _of_saved(self) -> Iterator[AlikeGroup]:
         """The groups in the index of which more is being saved."""
         saved = {_group(entry): None for entry in self._excess.saved.values() if entry.kind != EPISODE}
         names = {group.name for group in saved}
         there = self._db.index.ask(partial(groups.groups_known, place=self._excess.partition, names=names))
         yield from (group for group in saved if group in there)
 
-    def _groups(self, kind: str | None) -> Iterator[Alike]:
+    def _groups(self, kind: str | None) -> Iterator[AlikeGroup]:
         """The groups in the index that count for what is over, read some at a time."""
-        place, seen, limit = self._excess.partition, set[Alike](), _SOME
+        place, seen, limit = self._excess.partition, set[AlikeGroup](), _SOME
         scopes = [it for it in self._over if (it.kind == EPISODE) is (kind == EPISODE) or it.kind is None]
         for scope in scopes:
             while True:
@@ -293,7 +293,7 @@ class _Remedying:
                     break
                 limit *= 4
 
-    def _members(self, group: Alike) -> list[Member]:
+    def _members(self, group: AlikeGroup) -> list[Member]:
         """The entries of a group: from the index where it is up to date, and the ones that are being saved."""
         find = partial(groups.members, place=self._excess.partition, group=group)
         found = self._db.index.ask(partial(find, limit=MOST_EPISODES if group.kind == EPISODE else _SOME))
@@ -329,8 +329,8 @@ def _summary(entry: Entry, *, reads: tuple[int, str | None] = (0, None)) -> Entr
     return summary_of(row_of(entry, None), reads=reads)
 
 
-def _group(entry: Entry) -> Alike:
-    return Alike(entry.category, entry.kind, alike(row_of(entry, None)))
+def _group(entry: Entry) -> AlikeGroup:
+    return AlikeGroup(entry.category, entry.kind, alike(row_of(entry, None)))
 
 
 def _least_worthy(

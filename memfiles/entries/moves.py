@@ -24,7 +24,7 @@ from memfiles.entries.callers import (
     sign_written,
     user_of,
 )
-from memfiles.entries.decisions import EntryLocation, Past, RecordsByPath, WorkingCopy, is_live, location_of
+from memfiles.entries.decisions import EntryLocation, ImportedHistory, RecordsByPath, WorkingCopy, is_live, location_of
 from memfiles.entries.drafts import LAST_MOMENT, Draft, draft_of_entry, later
 from memfiles.entries.reader import EntryDatabase
 from memfiles.entries.results import Found
@@ -54,7 +54,7 @@ class SaveTarget(Struct, frozen=True):
     path: str
     place: EntryLocation
     shadows: tuple[str, ...] = ()
-    past: Past | None = None
+    past: ImportedHistory | None = None
 
     def is_for_others(self, entry: Entry) -> bool:
         """Whether an entry would go from a user to all, or from all to a user: then its history stays behind."""

@@ -36,7 +36,7 @@ from memfiles.entries.callers import (
     writable_categories,
 )
 from memfiles.entries.consolidation.application import Consolidated
-from memfiles.entries.decisions import Decided, Past, RecordsByPath, WorkingCopy, is_live, location_of
+from memfiles.entries.decisions import Decided, ImportedHistory, RecordsByPath, WorkingCopy, is_live, location_of
 from memfiles.entries.drafts import Checked, Deleted, Draft, Revealed, Saved, draft_of_entry
 from memfiles.entries.eviction import EvictionPolicy, Excess, Remedy
 from memfiles.entries.moves import SaveTarget, move_shadows, remembered
@@ -56,7 +56,7 @@ class ImportedDraft(Struct, frozen=True):
 
     checked: Checked
     place: Partition
-    past: Past
+    past: ImportedHistory
     is_there: bool
 
 

@@ -38,7 +38,7 @@ Given = Literal["part", "all", "nothing"]
 _ANY_ENTRY = f"{ENTRIES}/{WORKSPACE}/any.json"  # a mirror that takes none keeps the content of memory files only
 
 
-class Lost(dict[str, tuple[int, tuple[str, ...]]]):
+class LostTexts(dict[str, tuple[int, tuple[str, ...]]]):
     """By path, the revision of a record from which on it lacks these texts, and the texts."""
 
 
@@ -51,7 +51,9 @@ class FileGate:
         self.labels = LabelGate(policy, scan)
         self._scan = scan
 
-    def judged(self, record: Record, made: Decision, *, stamp: Stamp, lost: Lost, given: Given = "part") -> Decision:
+    def judged(
+        self, record: Record, made: Decision, *, stamp: Stamp, lost: LostTexts, given: Given = "part"
+    ) -> Decision:
         """The decision over ``record`` as it may be committed; ``lost`` takes what a redaction takes out of it."""
         if made.record is None or self.policy == "off":
             return made
@@ -144,7 +146,7 @@ def erase(
     lost: Mapping[str, tuple[int, tuple[str, ...]]],
     records: RecordRepository[Record] | FilesOfUser,
 ) -> int:
-    """Remove texts that ``records`` lost (see ``Lost``) from everything else; returns how many kept copies held one.
+    """Remove texts that ``records`` lost, see ``LostTexts``, from all else; returns how many kept copies held one.
 
     1. delete kept copies that hold one, or an earlier one, whose process may have been killed: its note goes too;
     2. scrub the sync ledger; 3. scrub every process's journal, and for the file of a user the index of entries;

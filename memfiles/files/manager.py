@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, MemfilesError, RecordCorrupt
 from memfiles.files import start_cache
-from memfiles.files.file_gate import FileGate, Given, Lost, check_carried, erase, finish, note
+from memfiles.files.file_gate import FileGate, Given, LostTexts, check_carried, erase, finish, note
 from memfiles.files.restore_report import FileReport, FileView, RestoreReport, cards_of, declared_files
 from memfiles.files.restorer import Restorer, seen_in
 from memfiles.files.start_cache import CacheRow
@@ -187,7 +187,7 @@ class MemoryManager:
         wanted = [(self._at(uid, None)[1], content) for uid, content in file_changes.checked_pairs(appends)]
         for _, content in wanted:
             check_text(content)
-        stamp, lost = self.gate.stamp(by, None, None, at=self._now()), Lost()
+        stamp, lost = self.gate.stamp(by, None, None, at=self._now()), LostTexts()
 
         def decide(records: Mapping[str, Record | None]) -> tuple[list[Decision], list[Record]]:
             lost.clear()
@@ -379,7 +379,7 @@ class MemoryManager:
     def _change(
         self, uid: str, decide: Callable[[Record, Stamp], Decision], stamp: Stamp, *, given: Given = "part", user: User
     ) -> Receipt:
-        (records, path), lost = self._at(uid, user), Lost()
+        (records, path), lost = self._at(uid, user), LostTexts()
         if isinstance(user, str):  # a session has asked already
             self.gate.labels.check({"user": user})
 

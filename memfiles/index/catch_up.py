@@ -19,7 +19,7 @@ from memfiles.errors import LockTimeout
 from memfiles.index.change_log import HEADER_BYTES, ChangeLog, advance
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
-from memfiles.index.record_source import ComparedFolders, Folders, Look, Source, StoreSource, folder_of
+from memfiles.index.record_source import ComparedFolders, Comparison, Folders, Source, StoreSource, folder_of
 from memfiles.index.rows import stored
 from memfiles.index.text import fts
 from memfiles.storage.atomic import Signature
@@ -179,7 +179,7 @@ class Maintenance:
             self._scrub()
         self._is_first = False
 
-    def verify(self, folders: Folders, look: Look) -> list[str]:
+    def verify(self, folders: Folders, look: Comparison) -> list[str]:
         """Compare every file with its row, in these folders or all, and read the ones that differ.
 
         ``look`` is one at these folders. Returns temp files of dead writers. Suspect folders are compared in any case:
@@ -290,9 +290,9 @@ class Maintenance:
             connection.execute("DELETE FROM meta WHERE key = 'complete'")
         return {} if is_alone else signatures, is_exact and not stale
 
-    def _verify(self, folders: Folders, look: Look | None = None) -> None:
+    def _verify(self, folders: Folders, look: Comparison | None = None) -> None:
         """Compare these folders, which are all that are suspect."""
-        look = look or Look(time.time_ns(), self._records.times())
+        look = look or Comparison(time.time_ns(), self._records.times())
         self._compare(folders, look)
         self._records.take()
         if not self._records.unread:
@@ -301,13 +301,13 @@ class Maintenance:
                     _note_complete(connection, look.times, folders=folders, now_ns=look.at_ns)
             self.trust = Trust.CURRENT
 
-    def _is_noted(self, look: Look) -> bool:
+    def _is_noted(self, look: Comparison) -> bool:
         """Whether the tables say already that all records were compared after these times."""
         settled, connection = _settled(look.times, look.times, now_ns=look.at_ns), self._connection()
         with failures():
             return _is_complete(connection) and _noted_times(connection) == settled
 
-    def _compare(self, folders: Folders, look: Look) -> None:
+    def _compare(self, folders: Folders, look: Comparison) -> None:
         unread, connection = self._records.unread, self._connection()
         # one that cannot be read even now differs from its row, and is noted again
         unread -= {it for it in unread if folders is None or folder_of(it) in folders or folder_of(it) in look.folders}

@@ -21,7 +21,7 @@ from memfiles.records.entry import EPISODE
 _AMONG = "(?4 IS NULL OR e.category IN (SELECT value FROM json_each(?4)))"
 
 
-class Alike(Struct, frozen=True):
+class AlikeGroup(Struct, frozen=True):
     """A group of live entries of one category and kind that may become one; see ``rows.alike``."""
 
     category: str
@@ -32,7 +32,7 @@ class Alike(Struct, frozen=True):
 def groups(
     connection: sqlite3.Connection, place: PartitionKey, *, limit: int, category: str | None, kind: str | None,
     among: Collection[str] | None = None,
-) -> list[Alike]:  # fmt: skip
+) -> list[AlikeGroup]:  # fmt: skip
     """Groups of more than one entry in a partition, duplicates or (``kind`` episode) episodes, the oldest first.
 
     Only episodes that are long enough for a note to be shorter. ``among``: as of ``sorts``.
@@ -50,20 +50,20 @@ def groups(
         """
         rows = connection.execute(statement, (part, a_category, a_kind, limit))
         found += [(since, a_category, a_kind, name) for since, name in rows]
-    return [Alike(*group) for _, *group in sorted(found)[:limit]]
+    return [AlikeGroup(*group) for _, *group in sorted(found)[:limit]]
 
 
-def groups_known(connection: sqlite3.Connection, place: PartitionKey, names: Collection[str]) -> set[Alike]:
+def groups_known(connection: sqlite3.Connection, place: PartitionKey, names: Collection[str]) -> set[AlikeGroup]:
     """The groups of these names that have at least one entry in a partition."""
     statement = f"""
         SELECT DISTINCT category, kind, alike FROM json_each(?) AS n CROSS JOIN entry AS e INDEXED BY entry_by_alike
         ON e.part = ({PART}) AND e.alike = n.value AND e.alike <> ''
     """
-    return {Alike(*found) for found in connection.execute(statement, (as_json(sorted(names)), *place))}
+    return {AlikeGroup(*found) for found in connection.execute(statement, (as_json(sorted(names)), *place))}
 
 
 def members(
-    connection: sqlite3.Connection, place: PartitionKey, group: Alike, *, limit: int
+    connection: sqlite3.Connection, place: PartitionKey, group: AlikeGroup, *, limit: int
 ) -> list[tuple[Row, tuple[int, str]]]:
     """The entries of a group, the oldest first, each with the number of its reads and the time of the last one."""
     statement = f"""

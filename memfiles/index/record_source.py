@@ -68,7 +68,7 @@ Ask = Callable[[Callable[[sqlite3.Connection], list[Any]]], list[Any]]
 """Answers a question from the tables."""
 
 
-class Look(Struct, frozen=True):
+class Comparison(Struct, frozen=True):
     """The records in some folders whose files and rows differ, with the times of all folders just before the look.
 
     Nobody waits for a look, as it holds no lock. A change that is made meanwhile may be missed by it, and is found as
@@ -177,12 +177,12 @@ class RecordSource(Struct, frozen=True):
         known = {name for (name,) in connection.execute("SELECT folder FROM held")}
         return sorted(known | folder_times(self.directory).keys())
 
-    def look(self, ask: Ask, folders: Collection[str], *, timed: bool = True, pause: Pause = no_pause) -> Look:
+    def look(self, ask: Ask, folders: Collection[str], *, timed: bool = True, pause: Pause = no_pause) -> Comparison:
         """A look at every file in these folders; without the times of all folders if it is not ``timed``."""
         at_ns, times = time.time_ns(), folder_times(self.directory) if timed else {}
         left_over: list[str] = []
         differing = list(self.differing(ask, left_over, folders=folders, pause=pause))
-        return Look(at_ns, times, frozenset(folders), differing, left_over)
+        return Comparison(at_ns, times, frozenset(folders), differing, left_over)
 
     def differing(
         self,
@@ -296,9 +296,9 @@ class StoreSource:
         """There are no folders."""
         return []
 
-    def look(self, ask: Ask, folders: Collection[str], *, timed: bool = True, pause: Pause = no_pause) -> Look:
+    def look(self, ask: Ask, folders: Collection[str], *, timed: bool = True, pause: Pause = no_pause) -> Comparison:
         """There are no folders."""
-        return Look(time.time_ns())
+        return Comparison(time.time_ns())
 
     def news(self) -> list[str] | None:
         """The entries that were changed since the last call, by anyone; None if all have to be compared."""

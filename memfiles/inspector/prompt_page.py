@@ -20,7 +20,7 @@ from memfiles.tools.session import Session
 LOOKED_AT = 100  # events of an agent, of which one is not the operator's
 
 
-class Part(Struct, frozen=True):
+class PromptPart(Struct, frozen=True):
     """A text that the model gets; ``diff`` is how it changed since ``before``, "" if it did not."""
 
     title: str
@@ -38,7 +38,7 @@ class Part(Struct, frozen=True):
         return estimate_tokens(self.text)
 
 
-class Seen(Struct, frozen=True):
+class SeenTexts(Struct, frozen=True):
     """The texts as they are now and since when, and as they were before that, if they were looked at then."""
 
     texts: tuple[str, ...]
@@ -61,7 +61,7 @@ def prompt(view: PageView) -> Response:
     view.shelf.keep(known, choice, seen)
     before = seen.before or seen.texts
     shown = [
-        Part(title, text, diff_between(old, text, names=("before", "now")))
+        PromptPart(title, text, diff_between(old, text, names=("before", "now")))
         for (title, text), old in zip(texts.items(), before, strict=True)
     ]
     return view.render(
@@ -69,11 +69,11 @@ def prompt(view: PageView) -> Response:
     )
 
 
-def _noted(known: Seen | None, texts: tuple[str, ...]) -> Seen:
+def _noted(known: SeenTexts | None, texts: tuple[str, ...]) -> SeenTexts:
     """The texts of a choice as last seen, and as they are now."""
     if known is None:
-        return Seen(texts, utc_now())
-    return known if known.texts == texts else Seen(texts, utc_now(), known.texts, known.at)
+        return SeenTexts(texts, utc_now())
+    return known if known.texts == texts else SeenTexts(texts, utc_now(), known.texts, known.at)
 
 
 def changes(view: PageView) -> Response:

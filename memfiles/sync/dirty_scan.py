@@ -28,7 +28,7 @@ _PATIENCE_SECONDS = 300.0
 Care = Literal["patient", "usual", "thorough"]
 
 
-class Dirty(NamedTuple):
+class DirtyRecord(NamedTuple):
     """A record whose present version the mirror has not acknowledged, and when it was written (ns, wall clock)."""
 
     path: str
@@ -63,7 +63,7 @@ class DirtyScan:
         self._private: dict[str, Signature] = {}
         self._first_seen: dict[str, tuple[Signature, int]] = {}
 
-    def dirty(self, *, care: Care = "usual") -> list[Dirty]:
+    def dirty(self, *, care: Care = "usual") -> list[DirtyRecord]:
         """The records to push. One stat each; only records that changed since the last scan are read.
 
         The usual care assumes that entries change by renaming files into place, as memfiles and editors do. A patient
@@ -91,7 +91,7 @@ class DirtyScan:
         known = self._ledger.versions()
         return [path for path in self._replica.listing.paths() if path in known and path not in listed]
 
-    def _compare_folder(self, folder: str, changed_ns: int, *, care: Care) -> list[Dirty]:
+    def _compare_folder(self, folder: str, changed_ns: int, *, care: Care) -> list[DirtyRecord]:
         before = self._compared.get(folder)
         is_known = before is not None and before.still_holds(changed_ns, patient=care == "patient")
         if before is not None and is_known and care != "thorough" and not before.dirty:
@@ -106,12 +106,12 @@ class DirtyScan:
         self._compared[folder] = _Compared(changed_ns, is_sure, monotonic(), [record.path for record in dirty])
         return dirty
 
-    def _compare(self, found: Mapping[str, Signature], *, under: str) -> list[Dirty]:
+    def _compare(self, found: Mapping[str, Signature], *, under: str) -> list[DirtyRecord]:
         """The records with these signatures whose present versions the mirror has not acknowledged."""
         noted = self._ledger.signatures(under=under) if found else {}
         changed = [(path, now) for path, now in found.items() if noted.get(path) != now]
         digests = self._ledger.digests(under=under) if changed else {}
-        dirty: list[Dirty] = []
+        dirty: list[DirtyRecord] = []
         settled: dict[str, Signature] = {}
         for path, signature in changed:
             local = self._replica.read(path) if path in digests else None
@@ -121,7 +121,7 @@ class DirtyScan:
                 if is_settled(local.signature):
                     settled[path] = local.signature
             elif local is not None or not self._is_private(path, signature):
-                dirty.append(Dirty(path, self._since(path, signature)))
+                dirty.append(DirtyRecord(path, self._since(path, signature)))
         if settled:
             self._ledger.settle(settled)
         return dirty

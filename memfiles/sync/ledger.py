@@ -62,7 +62,7 @@ _COPIES_AT_ONCE = 500
 _REMOVED = "redactions_unpacked"  # how many redactions there had been when the pack was removed, or its copies read
 
 
-class Sent(Struct, frozen=True):
+class UnansweredPut(Struct, frozen=True):
     """A put without an answer so far, and the version that it replaces (None: no copy)."""
 
     body: bytes
@@ -79,7 +79,7 @@ class LedgerRow(Struct, frozen=True):
     version: str | None = None
     digest: str | None = None
     body: bytes | None = None
-    sent: Sent | None = None
+    sent: UnansweredPut | None = None
 
 
 class Acknowledged(Struct, frozen=True):
@@ -131,7 +131,7 @@ class Ledger:
         """The row of the record at ``path``; an empty one if there is none."""
         with self._change() as run:
             version, digest, body, sent, sent_version = run(_ROW, path).fetchone() or [None] * 5
-        return LedgerRow(version, digest, body, Sent(sent, sent_version) if sent is not None else None)
+        return LedgerRow(version, digest, body, UnansweredPut(sent, sent_version) if sent is not None else None)
 
     def signatures(self, *, under: str = "") -> dict[str, Signature]:
         """By path, the files that need no push: those of a folder of entries, else the memory files."""

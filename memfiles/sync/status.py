@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from memfiles.storage.events import Progress
     from memfiles.storage.record_store import Records
     from memfiles.sync.conflicts import Conflict, ConflictResolved, Conflicts
-    from memfiles.sync.dirty_scan import Dirty
+    from memfiles.sync.dirty_scan import DirtyRecord
     from memfiles.sync.ledger import LedgerSnapshot
     from memfiles.sync.replica import Outcome
     from memfiles.workflow.specs import MirrorSpec
@@ -46,7 +46,7 @@ def status_on_disk(workflow: Workflow) -> SyncStatus:
 
 def status_of(
     mirror: str,
-    dirty: Collection[Dirty],
+    dirty: Collection[DirtyRecord],
     last_error: str | None,
     shortcomings: tuple[str, ...] | None,
     *,
@@ -95,9 +95,9 @@ def kept_in(where: MemoryPlace, folder: str) -> list[tuple[str, str]]:
     return home_of(where).kept.listing(folder)
 
 
-def _dirty(workflow: Workflow, home: MemoryHome, noted: LedgerSnapshot) -> list[Dirty]:
+def _dirty(workflow: Workflow, home: MemoryHome, noted: LedgerSnapshot) -> list[DirtyRecord]:
     """The records whose present versions the mirror has not acknowledged."""
-    from memfiles.sync.dirty_scan import Dirty  # late: only workflows with a mirror need it
+    from memfiles.sync.dirty_scan import DirtyRecord  # late: only workflows with a mirror need it
 
     declared = {record_path(file.uid) for file in workflow.memory.files}
     with home.reading() as records, storage_failure(f"cannot look at {home.title}"):
@@ -106,11 +106,11 @@ def _dirty(workflow: Workflow, home: MemoryHome, noted: LedgerSnapshot) -> list[
         there = {path: seen for path, seen in records.changes().records.items() if seen is not None}
         found = {path: seen for path, seen in there.items() if noted.signatures.get(path) != seen}
         wanted = [path for path in found if path in declared or entry_place(path) is not None]
-        dirty: list[Dirty] = []
+        dirty: list[DirtyRecord] = []
         for some in (wanted[start : start + _AT_ONCE] for start in range(0, len(wanted), _AT_ONCE)):
             view = records.view(some)
             due = (path for path in some if _must_be_pushed(view, path, noted.digests.get(path)))
-            dirty += [Dirty(path, found[path].mtime_ns or time_ns()) for path in due]
+            dirty += [DirtyRecord(path, found[path].mtime_ns or time_ns()) for path in due]
         return dirty
 
 

@@ -66,7 +66,7 @@ class Bucket:
     def write(self, key: str, body: bytes, *, when: Condition) -> str | None:
         """Put ``body`` under a condition that the store checks; returns the version it answers, unverified.
 
-        Raises ``NotMet`` or ``NoSuchObject`` if the condition does not hold.
+        Raises ``PreconditionFailed`` or ``NoSuchObject`` if the condition does not hold.
         """
         with self._failures(key, conditional=when != ANY):
             answer = self._client.put_object(

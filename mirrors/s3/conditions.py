@@ -21,7 +21,7 @@ from memfiles.errors import MirrorRefused, MirrorUnavailable
 from memfiles.sync.mirror import ABSENT, ANY, equals
 from mirrors.s3.bucket import Bucket, md5_of
 from mirrors.s3.client import is_aws
-from mirrors.s3.failures import ConditionRefused, NoSuchObject, NotMet
+from mirrors.s3.failures import ConditionRefused, NoSuchObject, PreconditionFailed
 
 ConditionKind = Literal["absent", "equals", "delete"]
 HEADERS: dict[ConditionKind, str] = {
@@ -102,7 +102,7 @@ class Probe:
 
         try:
             attempt(conditional=True)
-        except NotMet as error:
+        except PreconditionFailed as error:
             if error.status == _MET:
                 return True
             raise MirrorUnavailable(f"{key}: the store answered {error.status} to a condition") from error

@@ -20,7 +20,7 @@ _NEVER_STATUS = {501}  # "not implemented": the one server error (5xx) that is p
 _UNKNOWN_HEADER = {"NotImplemented", "InvalidArgument", "InvalidRequest"}  # codes for a header of a condition
 
 
-class NotMet(Exception):
+class PreconditionFailed(Exception):
     """The condition does not hold (412), or the store cannot tell because of concurrent writes (409)."""
 
     def __init__(self, status: int) -> None:
@@ -40,8 +40,8 @@ class ConditionRefused(MirrorRefused):
 def failures(what: str, *, conditional: bool = False, sent: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
     """Map boto3's errors to ``NoSuchObject``, ``MirrorRefused`` or ``MirrorUnavailable``.
 
-    ``conditional``: the request has a condition, so the error may also be ``NotMet``. ``sent`` returns the credentials
-    that no message may repeat; an error that does is not kept as the cause either.
+    ``conditional``: the request has a condition, so the error may also be ``PreconditionFailed``. ``sent`` returns the
+    credentials that no message may repeat; an error that does is not kept as the cause either.
     """
     try:
         yield
@@ -59,7 +59,7 @@ def translated(error: ClientError, what: str, *, told: str = "", conditional: bo
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     code = str(answer.get("Error", {}).get("Code", ""))
     if conditional and status in _CONDITION_STATUS:
-        return NotMet(status)
+        return PreconditionFailed(status)
     if code == "NoSuchKey":
         return NoSuchObject(what)
     if 300 <= status < 400:

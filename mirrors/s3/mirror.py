@@ -27,7 +27,7 @@ from mirrors.prefixed import PrefixedMirror
 from mirrors.s3.bucket import Bucket, md5_of
 from mirrors.s3.client import TRANSFERS, make_client, make_session
 from mirrors.s3.conditions import ConditionKind, Probe
-from mirrors.s3.failures import NoSuchObject, NotMet
+from mirrors.s3.failures import NoSuchObject, PreconditionFailed
 from mirrors.s3.location import S3Location
 
 _log = logging.getLogger("memfiles.mirror")
@@ -77,7 +77,7 @@ class S3Mirror:
         for _ in range(_ROUNDS):
             try:
                 return self._put(key, body, when=when)
-            except (NotMet, NoSuchObject):
+            except (PreconditionFailed, NoSuchObject):
                 found = self._bucket.read(key)
             if found is not None and found.body == body:
                 return found.version
@@ -92,7 +92,7 @@ class S3Mirror:
                 return self._delete(key, when=when)
             except NoSuchObject:
                 return None
-            except NotMet:
+            except PreconditionFailed:
                 found = self._bucket.read(key)
             if found is None:
                 return None

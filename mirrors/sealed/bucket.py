@@ -54,7 +54,7 @@ class SealReport:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-class Sealing:
+class Sealer:
     """Seals every record of a mirror with the first of the keys, in the form that is asked for."""
 
     def __init__(

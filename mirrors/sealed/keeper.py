@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memfiles.errors import InvalidArgument, MirrorRefused, StorageFailed
 from memfiles.sync.mirror import Mirror
-from mirrors.sealed.bucket import OnProgress, Sealing, SealReport
+from mirrors.sealed.bucket import OnProgress, Sealer, SealReport
 from mirrors.sealed.copy import open_copy
 from mirrors.sealed.envelope import MirrorKeys, check_encryption
 from mirrors.sealed.refusals import Notes
@@ -76,7 +76,7 @@ class Keeper:
         """
         keys, mirror = self.keys, self._open_mirror()
         notes = self._notes
-        sealing = Sealing(mirror, keys, encrypt=self._encrypt, is_trusted=lambda *it: is_first or self._has(*it))
+        sealing = Sealer(mirror, keys, encrypt=self._encrypt, is_trusted=lambda *it: is_first or self._has(*it))
         noted = self._noted(notes)
         is_first = accept_unsigned or noted == _BEGUN or (noted is None and not sealing.has_signed_objects())
         state = _BEGUN if is_first else _DONE

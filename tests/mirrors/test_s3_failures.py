@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable
 from memfiles.sync.mirror import ABSENT, Mirror, shortcomings_of
-from mirrors.s3.failures import ConditionRefused, NoSuchObject, NotMet, failures, translated
+from mirrors.s3.failures import ConditionRefused, NoSuchObject, PreconditionFailed, failures, translated
 from mirrors.s3.location import S3Location
 from mirrors.s3.mirror import connect
 from tests.mirrors.faulty_endpoint import Fault, FaultyEndpoint
@@ -30,8 +30,8 @@ def answer(status: int, code: str, message: str = "") -> ClientError:
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
-        (412, "PreconditionFailed", NotMet),
-        (409, "ConditionalRequestConflict", NotMet),
+        (412, "PreconditionFailed", PreconditionFailed),
+        (409, "ConditionalRequestConflict", PreconditionFailed),
         (404, "NoSuchKey", NoSuchObject),
         (404, "NoSuchBucket", MirrorRefused),
         (404, "404", MirrorUnavailable),

@@ -15,7 +15,7 @@ from mirrors import FaultyMirror, MemoryMirror, MirrorKeys
 from mirrors.faulty import HONEST
 from mirrors.s3.location import S3Location
 from mirrors.s3.mirror import connect
-from mirrors.sealed.bucket import Sealing, SealReport, in_bulk
+from mirrors.sealed.bucket import Sealer, SealReport, in_bulk
 from mirrors.sealed.envelope import is_sealed
 from tests.mirrors.repeating import RepeatingMirror
 from tests.mirrors.servers import BUCKET
@@ -59,13 +59,13 @@ class KilledMirror:
         return call()
 
 
-def sealing(mirror: Mirror, *, keys: MirrorKeys = KEYS, encrypt: bool = False, trusted: object = True) -> Sealing:
+def sealing(mirror: Mirror, *, keys: MirrorKeys = KEYS, encrypt: bool = False, trusted: object = True) -> Sealer:
     """Signs everything, or with ``trusted`` only those bodies."""
 
     def is_trusted(key: str, body: bytes) -> bool:
         return trusted is True or (isinstance(trusted, dict) and trusted.get(key) == body)
 
-    return Sealing(mirror, keys, encrypt=encrypt, is_trusted=is_trusted)
+    return Sealer(mirror, keys, encrypt=encrypt, is_trusted=is_trusted)
 
 
 def filled(mirror: Mirror, *, keys: MirrorKeys | None = None) -> Mirror:

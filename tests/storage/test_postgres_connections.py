@@ -24,7 +24,7 @@ from memfiles.errors import (
     StorageRefused,
 )
 from memfiles.storage.postgres.connections import Connections, failure, located
-from memfiles.storage.postgres.news import News
+from memfiles.storage.postgres.news import CommitNews
 from memfiles.storage.postgres.pool import Pool, TimedConnection
 from memfiles.storage.postgres.store import PostgresStore
 from mirrors.testing.stores.place import append, lines, remove
@@ -153,7 +153,7 @@ def test_an_interrupt_while_news_are_told_holds_nobody_up(
     number: int, server: PostgresServer, open_store: Callable[..., PostgresStore]
 ) -> None:
     """Wherever it comes, another thread can tell them as well."""
-    news, seen = News(open_store(server.workspace()).connections), count()
+    news, seen = CommitNews(open_store(server.workspace()).connections), count()
 
     def interrupt_there(*_: object) -> None:
         if next(seen) == number:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from memfiles.errors import StorageFailed
 from memfiles.storage.atomic import Signature
 from memfiles.sync import ledger as bookkeeping
-from memfiles.sync.ledger import PATH, Acknowledged, Ledger, LedgerRow, LedgerSnapshot, Sent, peek
+from memfiles.sync.ledger import PATH, Acknowledged, Ledger, LedgerRow, LedgerSnapshot, UnansweredPut, peek
 
 MIRROR = "file:///somewhere"
 FS_IOC_GETVERSION = 0x80087601
@@ -68,7 +68,7 @@ def test_what_was_sent_is_known_after_a_kill(tmp_path: Path, book: Ledger) -> No
     book.sending("a.json", b"newer", version="v1", revision=4)
     other = Ledger(tmp_path, mirror=MIRROR)
 
-    assert Sent(b"newer", "v1") == other.find("a.json").sent
+    assert UnansweredPut(b"newer", "v1") == other.find("a.json").sent
     assert {} == other.signatures()
     assert {} == other.digests()
 

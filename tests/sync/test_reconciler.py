@@ -7,7 +7,7 @@ import pytest
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.record import digest, encode
 from memfiles.storage.atomic import Signature
-from memfiles.sync.ledger import LedgerRow, Sent
+from memfiles.sync.ledger import LedgerRow, UnansweredPut
 from memfiles.sync.mirror import Stored
 from memfiles.sync.reconciler import Acknowledge, Merge, Push, Replace, Step, Unread, next_step
 from memfiles.sync.replica import LocalCopy
@@ -30,7 +30,7 @@ STEPS: dict[str, tuple[LocalCopy, LedgerRow, Stored | None | Unread, bool, Step]
     "changed since, and the keys too": (LOCAL, LedgerRow("", "earlier"), "unread", False, "read"),
     "sent, and the keys changed": (
         LOCAL,
-        LedgerRow("", digest(BODY), sent=Sent(b"sent", "v1")),
+        LedgerRow("", digest(BODY), sent=UnansweredPut(b"sent", "v1")),
         "unread",
         False,
         "read",
@@ -38,11 +38,11 @@ STEPS: dict[str, tuple[LocalCopy, LedgerRow, Stored | None | Unread, bool, Step]
     "acknowledged, and the keys changed": (LOCAL, LedgerRow("", digest(BODY), BODY), "unread", False, "wait"),
     "acknowledged, to be looked at": (LOCAL, DONE, "unread", True, "read"),
     "provisional": (PROVISIONAL, LedgerRow(), "unread", False, "read"),
-    "a lost answer": (LOCAL, LedgerRow(sent=Sent(b"sent", "v0")), "unread", False, Push(b"sent", "v0")),
+    "a lost answer": (LOCAL, LedgerRow(sent=UnansweredPut(b"sent", "v0")), "unread", False, Push(b"sent", "v0")),
     "no copy": (LOCAL, DONE, None, False, "confirm"),
     "an equal copy": (LOCAL, LedgerRow(), Stored(BODY, "v3"), False, Acknowledge(Stored(BODY, "v3"), digest(BODY))),
     "the copy that was sent": (
-        *(LOCAL, LedgerRow(sent=Sent(b"sent", None)), Stored(b"sent", "v3"), False),
+        *(LOCAL, LedgerRow(sent=UnansweredPut(b"sent", None)), Stored(b"sent", "v3"), False),
         Acknowledge(Stored(b"sent", "v3"), digest(b"sent")),
     ),
     "the copy of the ledger": (

@@ -34,7 +34,7 @@ from memfiles.entries.consolidation.plan import (
     cut,
     draft_of_note,
 )
-from memfiles.entries.consolidation.planner import Limits, Member, Planning, plan_consolidation
+from memfiles.entries.consolidation.planner import Limits, Member, PlannedState, plan_consolidation
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import DEFAULT_SHARE, Draft, EntryRules
 from memfiles.entries.purge import Purger
@@ -127,7 +127,7 @@ class Consolidator:
         for attempt in range(_ATTEMPTS):
             if time.monotonic() > until:
                 break
-            planning = Planning(self._alike(home), limits, totals=self._totals(home, recount=True))
+            planning = PlannedState(self._alike(home), limits, totals=self._totals(home, recount=True))
             given = self._guarded(caller, home.level, until - CLOSE_SECONDS + CLOSE_SUMMARY_SECONDS)
             steps = tuple(planning.lossless_steps(given or FirstSentences(), self._admitted))
             plan = replace(self._empty_plan(home), steps=steps)

@@ -44,7 +44,7 @@ Action = Literal["merge", "fold", "evict"]
 Labels = tuple[str, ...]
 
 
-class Named(Struct, frozen=True, forbid_unknown_fields=True):
+class PlannedEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """An entry at the revision that a step was planned for."""
 
     uid: str
@@ -87,8 +87,8 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
 
     action: Action
     why: str
-    retired: tuple[Named, ...] = ()
-    survivor: Named | None = None
+    retired: tuple[PlannedEntry, ...] = ()
+    survivor: PlannedEntry | None = None
     tags: Labels = ()
     links: Labels = ()
     note: SummaryNote | None = None
@@ -100,7 +100,7 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
         return "evicted" if self.action == "evict" else "deleted"
 
     @property
-    def named(self) -> tuple[Named, ...]:
+    def named(self) -> tuple[PlannedEntry, ...]:
         """All entries that must still be at their revisions."""
         return (*self.retired, *((self.survivor,) if self.survivor else ()))
 

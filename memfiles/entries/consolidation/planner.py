@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from memfiles.entries.budgets import ALL, Budgeted, EntrySummary, FolderTotals, Limit, Tally, excess, select, value
 from memfiles.entries.consolidation.plan import (
     FirstSentences,
-    Named,
     Plan,
+    PlannedEntry,
     Step,
     Summariser,
     SummaryNote,
@@ -55,9 +55,9 @@ class Member(Struct, frozen=True):
     entry: Entry
 
     @property
-    def named(self) -> Named:
+    def named(self) -> PlannedEntry:
         """The entry at its revision."""
-        return Named(self.entry.uid, self.entry.key, self.entry.revision)
+        return PlannedEntry(self.entry.uid, self.entry.key, self.entry.revision)
 
 
 def plan_consolidation(
@@ -70,19 +70,19 @@ def plan_consolidation(
 ) -> Plan:
     """The empty ``plan`` filled for the usable ones of these entries; it stays empty if they are within the limits.
 
-    ``admit`` is as of ``Planning.folds``.
+    ``admit`` is as of ``PlannedState.folds``.
     """
     usable = [member for member in members if member.summary.is_usable(plan.made_at)]
-    planning = Planning(usable, limits)
+    planning = PlannedState(usable, limits)
     before = planning.totals.within(ALL)
     steps = tuple(planning.steps(summariser or FirstSentences(), admit))
     if planning.over and any(step.note for step in steps):  # the notes are too large: evict their episodes
-        planning = Planning(usable, limits)
+        planning = PlannedState(usable, limits)
         steps = tuple(planning.steps(None))
     return replace(plan, before=before, after=planning.totals.within(ALL), is_enough=not planning.over, steps=steps)
 
 
-class Planning:
+class PlannedState:
     """The entries as they would be after the steps so far."""
 
     def __init__(

@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.5
 _HEARD_AT_ONCE = 0.02  # after a notification, further ones of the same moment are taken with it
 
 
-class News:
+class CommitNews:
     """Sends and hears of commits in one workspace, for this process and all its threads."""
 
     def __init__(self, connections: Connections) -> None:
@@ -118,7 +118,7 @@ class News:
             self._listening.release()
 
 
-def _run(reference: weakref.ref[News], due: SimpleQueue[None]) -> None:
+def _run(reference: weakref.ref[CommitNews], due: SimpleQueue[None]) -> None:
     """Send what is due until the news are closed, or nobody refers to them any more."""
     due.get()
     while (news := reference()) is not None and news.send():

@@ -167,7 +167,7 @@ class Rows:
                 self.known.pop(path, None)
 
 
-class Told:
+class DecisionView:
     """The records as one decision is told of them: from what this process knows, else as they are.
 
     ``seen`` has the signature of each that it was told of, which the transaction compares with what is there then.

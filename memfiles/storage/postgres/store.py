@@ -33,8 +33,8 @@ from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.locks import ThreadLocks
 from memfiles.storage.postgres.connections import RECOGNISED_SECONDS, Connections, failure, located
 from memfiles.storage.postgres.migrations import VERSION, check_version, migrate, version_of
-from memfiles.storage.postgres.news import News
-from memfiles.storage.postgres.rows import STATEMENTS, KeptRows, Rows, Told
+from memfiles.storage.postgres.news import CommitNews
+from memfiles.storage.postgres.rows import STATEMENTS, DecisionView, KeptRows, Rows
 from memfiles.storage.postgres.tables import STATEMENTS as TABLE_STATEMENTS
 from memfiles.storage.postgres.tables import ImageRows
 from memfiles.storage.record_store import Changes, ChangeSet, CommitHook, Decide
@@ -132,9 +132,9 @@ class PostgresStore:
         """See ``RecordStore``."""
         return self._rows.signatures([path]).get(path)
 
-    def view(self, paths: Iterable[str]) -> Told:
+    def view(self, paths: Iterable[str]) -> DecisionView:
         """See ``RecordStore``."""
-        return Told(self._rows, [*paths], is_all=True)
+        return DecisionView(self._rows, [*paths], is_all=True)
 
     def paths(self, folder: str = "") -> list[str]:
         """See ``RecordStore``."""
@@ -210,7 +210,7 @@ class PostgresStore:
         self, wanted: Sequence[str], decide: Decide[T], hook: CommitHook | None
     ) -> tuple[T, dict[str, Signature]]:
         for _ in self._attempts(wanted):
-            told = Told(self._rows, wanted)
+            told = DecisionView(self._rows, wanted)
             try:
                 result, change = decide(told)
             except MemfilesError:
@@ -244,7 +244,7 @@ class PostgresStore:
             recognised=self._recognised,
             before=getattr(self, "connections", None),
         )
-        self._news = News(self.connections)
+        self._news = CommitNews(self.connections)
         self._rows = self.rows = Rows(self.connections, self._statements)
         self.kept = KeptRows(self._rows)
         self.images = ImageRows(self.connections, self._statements, old=KEPT_SECONDS / 2)
@@ -279,7 +279,7 @@ class PostgresStore:
             )
         return str(uuid.uuid5(id, workspace))
 
-    def _carry_out(self, told: Told, change: ChangeSet, hook: CommitHook | None) -> dict[str, Signature] | None:
+    def _carry_out(self, told: DecisionView, change: ChangeSet, hook: CommitHook | None) -> dict[str, Signature] | None:
         """Do what was decided, in one transaction; None if it has to be decided again."""
         removed = {path: at for path, at in change.removed.items() if told.seen.get(path, at) == at}
         written = {version.path for version in change.versions}
@@ -314,7 +314,7 @@ class PostgresStore:
         return signatures
 
     def _commit(
-        self, id: int, told: Told, rows: Sequence[tuple[str, int | None, bytes | None]], change: ChangeSet
+        self, id: int, told: DecisionView, rows: Sequence[tuple[str, int | None, bytes | None]], change: ChangeSet
     ) -> set[str] | None:
         """The paths that one transaction changed, None if it has to be decided again."""
         if len(told.wanted) == len(rows) == 1 and rows[0][2] is not None and not (change.aside or change.erases):

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from memfiles.entries.budgets import ALL, Budget, FolderTotals, Limit, Tally, excess
 from memfiles.entries.consolidation.plan import (
     FirstSentences,
-    Named,
     Plan,
+    PlannedEntry,
     Step,
     Summariser,
     SummaryNote,
@@ -393,6 +393,6 @@ def test_near_duplicates_are_those_that_comparing_all_finds(texts: list[tuple[st
 
 def test_a_step_names_what_it_rests_on() -> None:
     """The retired, and the survivor."""
-    one, two = (Named(name, name, 1) for name in "ab")
+    one, two = (PlannedEntry(name, name, 1) for name in "ab")
 
     assert (one, two) == Step("merge", "", retired=(one,), survivor=two).named
