@@ -98,7 +98,7 @@ def open(
             sync.start(hydrated=manager.take_hydrated())
             entries.when_opened(lambda _: sync.entries_opened())  # those opened later are fetched at their opening
         if watch:
-            from memfiles.storage.watcher import watch as follow  # late: only who watches needs it
+            from memfiles.storage.watcher import watch as follow  # late: only a watcher needs it
 
             follow(manager.records, manager.watched, entries.opened().files if entries.are_needed else None, cleanup)
         cleanup.callback(sweep := partial(sweep_portion, workflow, home, entries))  # before the last push

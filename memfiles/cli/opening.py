@@ -129,7 +129,7 @@ def as_person(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(*args: Any, actor: str | None, **given: Any) -> None:
-        from memfiles.records.record import Actor  # late: who only reads is nobody
+        from memfiles.records.record import Actor  # late: a reader needs no name
 
         function(*args, by=Actor(session=AUTHOR, actor=actor), **given)
 
@@ -138,7 +138,7 @@ def as_person(function: Callable[..., None]) -> Callable[..., None]:
 
 def load_workflow() -> Workflow:
     """The workflow named on the command line."""
-    if "logging" in sys.modules:  # else who loads it later does this
+    if "logging" in sys.modules:  # else the later loader does this
         quiet_log()
     path = Path(current().workflow)
     if not path.exists():

@@ -48,7 +48,7 @@ def quiet_log(*, at_once: bool = True) -> None:
         late_logger.is_quiet = True
         return
     with lean_imports():
-        import logging  # late: who has nothing to say does without
+        import logging  # late: a command without output does without
     logging.getLogger("memfiles").addHandler(logging.NullHandler())
 
 

@@ -54,7 +54,7 @@ class EntrySummary(Struct, frozen=True):
         """Whether it may not be returned any more, swept or not."""
         return self.expires_at is not None and self.expires_at <= now
 
-    def is_usable(self, now: str) -> bool:
+    def is_live(self, now: str) -> bool:
         """Whether it is live and has not expired."""
         return self.state == "live" and not self.is_expired(now)
 

@@ -243,7 +243,7 @@ def of_id(type: MarkType, entry: Entry, path: str, known: EntryRecord | None, st
     """The tombstone or location of one of the ids of an entry, over what is ``known`` of it at ``path``."""
     revision, origins = (known.revision, known.origins) if known is not None else (0, {})
     named = (uid_at(path), entry.agent, entry.level, type, revision + 1)
-    if stamp.by.user and not entry.user:  # others see it, who may not learn of that user's session
+    if stamp.by.user and not entry.user:  # other users see it, and may not learn of that user's session
         stamp, why = replace(stamp, by=seen_by_others(stamp.by)), ""
     after = ""
     if type == "location" and isinstance(known, Mark):

@@ -35,7 +35,7 @@ from memfiles.records.record import Stamp
 
 _SOME = 8  # victims or groups read at once, since a save is over by one entry as a rule
 _MANY = _MANY_KEYS = 1000
-_FRUITLESS = 16  # groups in a row of which nothing can go; then evictions do the rest
+_FRUITLESS = 16  # groups in a row that free nothing; then evictions do the rest
 _NEAR = 0.75  # of a budget: from there on, changes by other processes are looked at before a save
 _NAMES = 8  # keys that are tried for a note
 

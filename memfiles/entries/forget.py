@@ -40,7 +40,7 @@ from memfiles.storage.quarantine import holds, holds_forgotten_entry
 from memfiles.storage.record_store import forget_notes
 from memfiles.storage.store import kept_with
 
-_SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run is nobody's business
+_SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run stays private
 _AT_ONCE = 1000
 
 
@@ -164,7 +164,7 @@ class Forgetter:
         for paths in together.values():
             marks = graves[paths[0]]
             targets, last = _Targets(frozenset(id for mark in marks for id in mark.buried)), marks[-1]
-            by, why = (NOBODY, "") if last.user and not user_in(paths[0]) else (last.by, last.why)  # not told for whom
+            by, why = (NOBODY, "") if last.user and not user_in(paths[0]) else (last.by, last.why)  # without a user
             for start in range(0, len(paths), _AT_ONCE):
                 some = paths[start : start + _AT_ONCE]
                 changed += self._bury(some, targets, Stamp(self._db.now(), by), why=why)
@@ -319,7 +319,7 @@ class Forgetter:
         self.release(paths)
         ids = {id for record in changed if isinstance(record, Mark) for id in record.left}
         marks = (mark for path in self._paths_of(ids) if not is_id_path(path) and (mark := self._db.mark(path)))
-        from memfiles.sync import ledger  # late: only who forgets needs it
+        from memfiles.sync import ledger  # late: only a forget needs it
 
         ledger.scrub(kept_with(self._db.store), {record.path: record.revision for record in (*marks, *changed)})
         done = {record.path: record.revision for record in changed}

@@ -204,7 +204,7 @@ def sweep_portion(workflow: Workflow, home: MemoryHome, entries: LazyEntries) ->
     """Erase some of what was kept for long enough; a failure is only logged, as the next sweep tries again."""
     if not entries.sweep():
         return
-    from memfiles.storage.audit_reader import drop_months  # late: who opens a memory for one call seldom sweeps
+    from memfiles.storage.audit_reader import drop_months  # late: a memory opened for one call seldom sweeps
 
     try:
         drop_months(home, now=utc_now(), after_seconds=workflow.memory.retention.audit)
@@ -305,7 +305,7 @@ class LateParts:
         try:
             return isinstance(self._db.store, RemoteStore) or self._db.index.ask(may_have_forgets)
         except MemfilesError:
-            return True  # who looks logs what is wrong
+            return True  # the reader logs what is wrong
 
     @cached_property
     def forgetter(self) -> Forgetter:

@@ -254,7 +254,7 @@ class Users:
         entries = list({entry.path: entry for entry in (*entries, *self._entries_of(user, epoch))}.values())
         self._repair(user)  # 2 what cannot be read is the user's too
         self._forgetter.follow(progress)  # 3 the entries of the epoch, and the notes made of them
-        shared = [entry for entry in entries if not entry.user]  # whoever saw these is not told for whom they went
+        shared = [entry for entry in entries if not entry.user]  # their readers do not learn for whom
         self._forgetter.forget_entries(shared, Stamp(stamp.at), why="")  # 4
         self._forgetter.release([])  # 5 kept copies, also unreadable ones
         self._log("forget-user", user, count=len(entries), actor=actor)

@@ -95,7 +95,7 @@ class MemoryManager:
         self._uids: dict[str, str] = {}  # by name
         self.per_user: Mapping[str, MemoryFile] = {}
         self.levels: Mapping[str, str] = {}  # as declared, by uid
-        self.left_out: set[object] = set()  # files of which is logged that they cannot be read now
+        self.left_out: set[object] = set()  # files that the log already calls unreadable
         self.users: UserFiles | None = None
 
     def plan(self, files: Workflow | Iterable[MemoryFile]) -> RestoreReport:

@@ -265,7 +265,7 @@ class Maintenance:
 
         Returns the records that others may be changing, and whether exactly the pending rows were written.
         """
-        log, point = self._pending.open(), self._records.heard  # what was told up to there is taken below
+        log, point = self._pending.open(), self._records.heard  # the changes up to there are taken below
         is_known = _meta(connection, "log") == log.id
         offset = int(_meta(connection, "offset")) if is_known else None  # up to which the log is in the rows
         own = self._pending.announcements.process

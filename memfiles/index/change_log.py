@@ -173,7 +173,7 @@ class ChangeLog:
     def share(self) -> None:
         """Let other processes open it again."""
         self.is_alone = False
-        for descriptor in (self._descriptor, self._folder):  # who opens it locks them the other way round
+        for descriptor in (self._descriptor, self._folder):  # opening locks them in the other order
             fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     def _open(self) -> int:
@@ -297,11 +297,11 @@ class Announcements:
         if before is not None:
             before.share()
             self.is_incomplete = True
-        self.log = log = ChangeLog(self._directory)  # before the other is closed: nobody is alone in between
+        self.log = log = ChangeLog(self._directory)  # before the other is closed: never without a log
         log.share()
         if before is not None:
             before.close()
-        if before is not None and before.first == log.first and before.id != log.id:  # who replaced it has read it all
+        if before is not None and before.first == log.first and before.id != log.id:  # its replacer has read all
             self.is_incomplete = was_incomplete
         self._end = -1
         for token, paths in self.open_intents.items():

@@ -103,7 +103,7 @@ _FILE = DerivedFile(
         *("synchronous = OFF", "secure_delete = ON", "temp_store = MEMORY"),
         "cache_size = -16384",  # KiB, at most
     ),
-    patience_seconds=3.0,  # nobody should wait longer: the fallback in memory answers then
+    patience_seconds=3.0,  # a longer wait is not worth it: the fallback in memory answers then
     lost_codes=DAMAGED | {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY},
     unusable=IndexUnusable,
 )

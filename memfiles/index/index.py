@@ -39,7 +39,7 @@ _Transaction = Callable[[], AbstractContextManager[sqlite3.Connection]]
 _Work = Callable[[sqlite3.Connection], T]
 _SHUT = (Trust.UNOPENED, Trust.LOST)
 _ATTEMPTS = 4  # it was damaged, and then replaced by others who found it damaged as well
-_FOLDERS_AT_ONCE = 64  # compared while nobody else uses the index
+_FOLDERS_AT_ONCE = 64  # compared at a time; others may use the index in between
 _STUCK_SECONDS = 5.0  # how long a database that could not be used is left alone
 
 
@@ -236,7 +236,7 @@ class Index:
                 if self._maintenance.trust is not Trust.CLOSED:
                     self._seal()
                 self._shut()
-        except BaseException:  # an interrupt: nobody could open the index while this process has its log
+        except BaseException:  # an interrupt: no process could open the index while this one has its log
             self._shut()
             raise
 
@@ -370,7 +370,7 @@ class MemoryFallback:
 
     def _copy(self, source: DerivedDatabase) -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
-        connection.execute("PRAGMA temp_store = MEMORY")  # of which content must not get into a file
+        connection.execute("PRAGMA temp_store = MEMORY")  # whose content must not get into a file
         if not source.copy_into(connection):
             create_tables(connection)
         return connection

@@ -107,7 +107,7 @@ class Offer(NamedTuple):
         """Its place in the display order: the highest comes first."""
         return self.is_held, self.updated_at, self.ordinal, self.key
 
-    def is_usable(self, now: str) -> bool:
+    def is_live(self, now: str) -> bool:
         """Whether it has not expired."""
         return self.expires_at is None or self.expires_at > now
 

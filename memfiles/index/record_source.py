@@ -252,7 +252,7 @@ class StoreSource:
         self.folder, self.is_kept = self._place.path, self._place.is_kept
         self.descriptor = Descriptor.of_directory(self.folder)
         self._point: str | None = None
-        self.heard: str | None = None  # up to where the rows have, or will have, what the feed told
+        self.heard: str | None = None  # the point in the feed up to which the rows have, or will have, its changes
         self.has_erased = False  # whether a row of what was forgotten or redacted since may have left words in the file
         self.unread: set[str] = set()
 

@@ -17,7 +17,7 @@ from memfiles.tools.dialects import DIALECTS
 from memfiles.tools.oversight import AUDITED_MAX
 from memfiles.tools.session import Session
 
-LOOKED_AT = 100  # events of an agent, of which one is not the operator's
+LOOKED_AT = 100  # events of an agent, of which at least one is not the operator's
 
 
 class PromptPart(Struct, frozen=True):

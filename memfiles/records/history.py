@@ -183,7 +183,7 @@ def rewritten(
         first = unknown[-1]
         history[-1] = first if cleaned == before else replace(first, offset=0, bytes=len(cleaned), redacted=True)
     fragments = list(oldest)
-    left = {hash(before): fragments}  # by content: an undo goes back to what an earlier change left
+    left = {hash(before): fragments}  # by content: an undo restores the content of an earlier change
     for step in steps:
         after = step.after(before)
         if hash(after) in left:

@@ -170,7 +170,7 @@ RULES: tuple[Rule, ...] = (
         r"(?:(?:[^-]|-(?!----))*+-----END [A-Z0-9 ]{1,60}-----|(?:(?:\s|\\[nr]){0,60}+[A-Za-z0-9+/=]{16,}+)*+)",
         judge.private_key,
     ),
-    # what is added to a credential that came in parts, the first of which the policy redact has replaced
+    # the later parts of a credential whose first part the policy redact has replaced
     Rule(
         "private-key",
         ("[redacted:private-key]",),

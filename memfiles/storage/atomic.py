@@ -40,7 +40,7 @@ _MANY_FILES = 32
 
 @cache
 def _libc() -> Any:
-    import ctypes  # late: who only reads does without
+    import ctypes  # late: a reader does without
 
     return ctypes.CDLL(None, use_errno=True)
 

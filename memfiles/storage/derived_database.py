@@ -34,7 +34,7 @@ _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 _COPY_SECONDS = 0.2
 _MAPPED_BYTES = 4096
-_ROOM_BYTES = 1 << 20  # free on the disk, below which the write-ahead log goes
+_ROOM_BYTES = 1 << 20  # free on the disk, below which the write-ahead log is removed
 _IDENTITY = ".state/identity"
 _GET_VERSION = 0x80087601  # FS_IOC_GETVERSION, of ext4, XFS and btrfs
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -205,7 +205,7 @@ class DerivedDatabase:
                 source.backup(target)
                 return True
         except (sqlite3.Error, OSError, DatabaseLost):
-            return False  # its holder lets nobody read, or it is damaged
+            return False  # its holder allows no reads, or it is damaged
 
     def reading(self) -> sqlite3.Connection:
         """A new connection that reads the file as it is now, whatever is written later; ``DatabaseLost``."""

@@ -31,7 +31,7 @@ _FILES_AT_ONCE = 128
 Pause = Callable[[], None]
 """What long work in a background thread calls now and then; it ends the work by raising."""
 T = TypeVar("T")
-_Times = Mapping[str, object]  # by folder: when it changed, in a list if that was too recent to be told from a change
+_Times = Mapping[str, object]  # by folder: when it changed, in a list if that is too recent to tell from a later change
 
 
 def no_pause() -> None:

@@ -219,7 +219,7 @@ class AuditLog:
 
     def record_change(self, event: RecordChanged) -> None:
         """Log a change, as a subscriber; changes of other processes are logged there."""
-        if event.origin != "process" and not event.path.startswith(ID_PATHS):  # the entry's own record tells of it
+        if event.origin != "process" and not event.path.startswith(ID_PATHS):  # the entry's own record has it
             by, at, op, path = event.by if event.origin == "local" else NOBODY, self._now(), event.op, event.path
             user = by.user or (user_in(path) if USERS in path else None)
             who = by.agent, by.session, by.call, user, by.actor
@@ -271,7 +271,7 @@ class _Lines:
 
     def renew(self) -> None:
         """Start without lines and without an open file, also in a forked child: both are the parent's."""
-        self._lock = threading.RLock()  # of the timer: nobody waits long for it
+        self._lock = threading.RLock()  # of the timer: it is never held for long
         self._turn = threading.RLock()  # of whoever writes; a signal handler may come while either is held
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._waiting_bytes = 0

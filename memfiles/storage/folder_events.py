@@ -30,7 +30,7 @@ _HEADER = struct.Struct("iIII")  # the watch, what happened, a number that joins
 SWEEP_SECONDS = 30.0  # after which every file is examined in any case
 _READ_BYTES = 1 << 20  # all that the system keeps (16,384 events), if names are short
 _HIDDEN = ord(TEMP_PREFIX)
-_DEEPEST = 8  # folders below the folder, more than any record lies
+_DEEPEST = 8  # folders below the folder, deeper than any record
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -220,7 +220,7 @@ def needs_recovery(home: MemoryHome) -> bool:
     """Whether a process died in a directory and left changes that are not in place."""
     if home.directory is None or not home.directory.is_dir():
         return False
-    from memfiles.storage import recovery  # late: who only reads needs none of it
+    from memfiles.storage import recovery  # late: a reader does not need it
 
     with storage_failure(f"cannot examine the memory directory {home.directory}"):
         return recovery.is_needed(Descriptor.of_directory(home.directory))
@@ -281,7 +281,7 @@ class DirectoryHome(Struct, frozen=True):
     @property
     def audit(self) -> AuditPages:
         """See ``MemoryHome``."""
-        from memfiles.storage.audit_reader import AuditFiles  # late: who reads records needs none
+        from memfiles.storage.audit_reader import AuditFiles  # late: a reader of records needs none
 
         return AuditFiles(self.directory)
 
@@ -309,7 +309,7 @@ class DirectoryHome(Struct, frozen=True):
         lock_timeout: float = 30.0,
     ) -> RecordStore:
         """See ``MemoryHome``."""
-        from memfiles.storage.store import Store  # late: who only reads needs no store
+        from memfiles.storage.store import Store  # late: a reader needs no store
 
         return Store(self.directory, now=now, durability=durability, lock_timeout=lock_timeout)
 

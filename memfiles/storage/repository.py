@@ -226,7 +226,7 @@ class RecordRepository(Generic[R]):
                 return True, commit.repair(path, seen)
             is_news = seen.is_first_read or not (is_known or seen.is_ours)
             news = news_of(self._kind, replace(seen, news="process") if is_news else seen)
-            commit.events = news or commit.events  # of an earlier call, which noted that they are told
+            commit.events = news or commit.events  # of an earlier call, which noted that subscribers hear of them
             self._keep(path, replace(seen, news=None, is_first_read=False, erased=False), before=seen)
             if self._listener is not None:
                 self._listener.doubt([path])

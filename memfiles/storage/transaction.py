@@ -164,7 +164,7 @@ class Transactions:
             self._undo(request, position, because=error)
             request.is_served = True
             return
-        request.is_served = True  # before any earlier version goes: from here on nothing may be taken back
+        request.is_served = True  # before any earlier version is removed: from here on nothing may be undone
         self._drop_temps(transaction, but=moved)
 
     def _undo(self, request: Request[Transaction], position: FramePosition | None, *, because: BaseException) -> None:

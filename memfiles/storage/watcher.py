@@ -236,7 +236,7 @@ class FeedWatcher:
         self._complaints: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
         if isinstance(store, RemoteStore):
-            self._point = store.point()  # before anyone relies on being told
+            self._point = store.point()  # before anyone relies on its events
         renew_in_child(self, FeedWatcher._leave_to_parent)
         if cleanup is not None:
             cleanup.callback(self.close)  # first, as above
@@ -261,7 +261,7 @@ class FeedWatcher:
                 is_told = self._point is None or self._store.wait(self._point, seconds=_FEED_SECONDS)
                 if is_told or self._left:
                     told = self._store.changes(self._point)
-                    # what everybody would be told of after a restart of the server is no news
+                    # a change that every process hears of after a restart of the server is not news
                     self._left |= dict.fromkeys(told.recent if told.complete else told.records)
                     self._point = told.until
                     self._look()

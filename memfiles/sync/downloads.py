@@ -180,7 +180,7 @@ class EntryDownloads:
             return []
         redacted = {path: pieces for path, record in records.items() if (pieces := pieces_in(record))}
         if is_erasure := bool(redacted) or any(map(is_tombstone, records.values())):
-            self.ledger.meta.note("unwiped", "yes")  # before, for who finishes it after a kill
+            self.ledger.meta.note("unwiped", "yes")  # before, for the process that finishes it after a kill
         for path, pieces in redacted.items():
             self.replica.remove_copies(path, holding=pieces)
         with self.writing:

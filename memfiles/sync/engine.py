@@ -356,7 +356,7 @@ class _Jobs:
         with self.replica.home.mirrored.leading():
             listed = dict(self.mirror.list())
             changed = self.scan.changed(listed)
-            for path in filter(is_id_path, changed):  # what became of entries comes first; errors are told below
+            for path in filter(is_id_path, changed):  # tombstones and locations come first; errors are reported below
                 with suppress(LockTimeout, CopyRefused, RecordCorrupt), self.replica.turn(path):
                     self.reconciler.note(path, self.reconciler.reconcile(path, look=True))
             for path in changed:

@@ -37,7 +37,7 @@ TURNS = ".state/mirror-turns"
 TURNS_OF_IDS = ".state/mirror-turns-of-ids"
 Outcome = Literal["equal", "pushed", "pulled", "merged", "conflict"]
 _MOVED = "the entry has another key or owner, and both copies had changed the same lines"
-OUTCOMES: tuple[Outcome, ...] = ("equal", "pushed", "pulled", "merged", "conflict")  # the later tells more
+OUTCOMES: tuple[Outcome, ...] = ("equal", "pushed", "pulled", "merged", "conflict")  # the later one has more
 CopyInMirror = Callable[[str], EntryRecord | None]
 """Gets the mirror's copy of the entry at a path."""
 

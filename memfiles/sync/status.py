@@ -76,7 +76,7 @@ def kept_conflicts(where: MemoryPlace) -> list[tuple[str, str]]:
 
 def conflicts_in(where: MemoryPlace, **given: Any) -> Conflicts:
     """The conflicts of a memory; ``given`` is as of ``Conflicts``."""
-    from memfiles.sync.conflicts import Conflicts  # late: only who settles conflicts needs it
+    from memfiles.sync.conflicts import Conflicts  # late: only resolving a conflict needs it
 
     return Conflicts(where, **given)
 

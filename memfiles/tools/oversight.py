@@ -166,7 +166,7 @@ def stats(
     may_see = [file for file in declared if readable is None or (file.level or lowest) in readable]
     unread = [Attention("bad", "file", file.name, problems[file.uid]) for file in may_see if file.uid in problems]
     unread_entries = [why for path, why in problems.items() if entry_place(path) is not None]
-    if unread_entries and readable is None:  # else nobody can tell whether they are at a level that may be seen
+    if unread_entries and readable is None:  # else their level, and so whether they may be seen, is unknown
         more = f"; and {len(unread_entries) - 1} more" if len(unread_entries) > 1 else ""
         unread.append(Attention("bad", "entries", "", f"an entry cannot be read: {unread_entries[0]}{more}"))
     found = sorted([*unread, *_attention(files, report, by_agent, sync, len(kept))], key=lambda it: it.state)

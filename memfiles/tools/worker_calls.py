@@ -63,7 +63,7 @@ async def run_in_worker(call: Callable[[], T]) -> T:
     running = _threads().submit(copy_context().run, call)
 
     def wake(_: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed, so nobody waits
+        with suppress(RuntimeError):  # the loop is closed, so there is no waiter
             loop.call_soon_threadsafe(ended.set)
 
     running.add_done_callback(wake)
@@ -100,7 +100,7 @@ def session_of(source: SessionSource[ContextT], context: ContextT) -> Session:
     found = _answer_of(source, context)
     if isawaitable(found):
         if iscoroutine(found):
-            found.close()  # else Python warns that nobody awaited it
+            found.close()  # else Python warns that it was never awaited
         raise _refusal("is asynchronous, and this framework needs a plain one")
     return found
 

@@ -73,6 +73,6 @@ def _put_in_place(stage: Path, target: Path, *, aside: Path | None) -> None:
     """Rename the finished directory to its place, with what is there put ``aside`` first."""
     parent = atomic.Descriptor.of_directory(target.parent)
     if aside is not None:
-        atomic.move(parent, target.name, to=aside.name)  # 1 a call after a kill goes on from there
+        atomic.move(parent, target.name, to=aside.name)  # 1 a call after a kill continues from there
     atomic.move(parent, stage.name, to=target.name)  # 2
     atomic.sync_folder(parent)

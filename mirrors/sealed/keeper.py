@@ -80,7 +80,7 @@ class Keeper:
         noted = self._noted(notes)
         is_first = accept_unsigned or noted == _BEGUN or (noted is None and not sealing.has_signed_objects())
         state = _BEGUN if is_first else _DONE
-        notes.put(_NOTE, b"%b %b" % (state, self._url), makes=True)  # 1 a call after a kill goes on
+        notes.put(_NOTE, b"%b %b" % (state, self._url), makes=True)  # 1 a call after a kill continues
         report = sealing.run(progress=progress)  # 2
         if not report.failed:
             notes.put(_NOTE, b"%b %b" % (_DONE, self._url), makes=True)  # 3

@@ -113,7 +113,7 @@ def _tools_of(
     files, declared = _visible(seen, agent, user=user, level=level), seen.workflow.memory.entries
     if declared is None:
         return render(definitions_of(files), dialect)
-    from memfiles.tools.profiles import offered  # late: only who declares entries needs it
+    from memfiles.tools.profiles import offered  # late: only workflows with entries need it
 
     readable, writable = [it.card.name for it in files], [it.card.name for it in files if it.writable]
     spec = seen.workflow.agents[agent]

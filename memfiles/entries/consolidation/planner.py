@@ -68,16 +68,16 @@ def plan_consolidation(
     summariser: Summariser | None = None,
     admit: Admit | None = None,
 ) -> Plan:
-    """The empty ``plan`` filled for the usable ones of these entries; it stays empty if they are within the limits.
+    """The empty ``plan`` filled for the live ones of these entries; it stays empty if they are within the limits.
 
     ``admit`` is as of ``PlannedState.folds``.
     """
-    usable = [member for member in members if member.summary.is_usable(plan.made_at)]
-    planning = PlannedState(usable, limits)
+    live = [member for member in members if member.summary.is_live(plan.made_at)]
+    planning = PlannedState(live, limits)
     before = planning.totals.within(ALL)
     steps = tuple(planning.steps(summariser or FirstSentences(), admit))
     if planning.over and any(step.note for step in steps):  # the notes are too large: evict their episodes
-        planning = PlannedState(usable, limits)
+        planning = PlannedState(live, limits)
         steps = tuple(planning.steps(None))
     return replace(plan, before=before, after=planning.totals.within(ALL), is_enough=not planning.over, steps=steps)
 

@@ -57,8 +57,8 @@ class Offered(Protocol):
     def display_order(self) -> DisplayOrder:
         """Its place in the display order: the highest comes first."""
 
-    def is_usable(self, now: str) -> bool:
-        """Whether it is live and has not expired."""
+    def is_live(self, now: str) -> bool:
+        """Whether it may be returned: neither hidden nor expired."""
 
 
 TextLookup = Callable[[Offered], Entry | None]
@@ -173,7 +173,7 @@ class Window:
     def _candidates(self, entries: Iterable[Offered]) -> Iterator[Offered]:
         """The usable entries that fit, for as long as any can."""
         for entry in entries:
-            if entry.block_bytes <= self.left_bytes and entry.is_usable(self.now):
+            if entry.block_bytes <= self.left_bytes and entry.is_live(self.now):
                 yield entry
             if self.left_bytes < LEAST_BLOCK_BYTES:
                 return
@@ -233,7 +233,7 @@ def explain(
     first. The visible one is explained, or else the first; the rest are its ``others``.
     """
     known = [entry for entry in under_key if entry.state != "forgotten"]
-    seen = next((entry for entry in known if entry.is_usable(window.now)), None)
+    seen = next((entry for entry in known if entry.is_live(window.now)), None)
     by_level = seen.level if seen else None
     explained = [_not_offered(entry, by_level=by_level, now=window.now) for entry in known if entry is not seen]
     if seen is not None:

@@ -32,7 +32,7 @@ MAX_TAGGED = 20  # entries; a tag that more of them share relates none of them
 MAX_LINKS = 20  # followed from one hit
 MAX_TAGS = 8
 READ_AT_ONCE = 32  # rows that are read in order in less than the time in which the neighbours of eight are looked up
-MOST_ORDERED = 300_000  # rows of which the order is kept, at about 120 bytes each
+MOST_ORDERED = 300_000  # rows whose order is kept, at about 120 bytes each
 
 _NEAR = """
     (SELECT group_concat(id) FROM (
@@ -96,7 +96,7 @@ class RunOrder:
                 self._starts.append(len(self._ids))
                 self._named.append(row.run)
             elif row.ordinal == last.ordinal:
-                self.doubted.add(row.run)  # nobody can tell which of the two came first
+                self.doubted.add(row.run)  # which of the two came first is unknown
             last = row
             self._ids.append(row.id)
         self._ids += (0,) * REACH

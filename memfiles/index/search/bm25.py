@@ -24,7 +24,7 @@ B = 0.75  # how much length beyond SHORT counts against a text
 SHORT = 64  # words
 MANY = 12  # stems of a question
 FIELDS = (1.0, 2.0, 1.5, 1.0)  # weights of a word of the content, the key, the tags and the moments
-_BETWEEN, _NEXT = " \n ", "  "  # fields of a text, and texts: no phrase goes on from one to the next
+_BETWEEN, _NEXT = " \n ", "  "  # fields of a text, and texts: no phrase continues from one to the next
 Fields = tuple[str, str, str, str]
 """The stems of a text, by field."""
 

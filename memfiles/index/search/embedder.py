@@ -271,7 +271,7 @@ class CircuitBreaker:
         def answer() -> None:
             try:
                 answers.put((context.run(work),))
-            except BaseException as error:  # the edge of the thread: whatever ends it, nobody may wait any longer
+            except BaseException as error:  # the edge of the thread: whatever ends it, its waiters must be released
                 answers.put((error,))
 
         thread = threading.Thread(target=answer, name=f"memfiles-{self._model}", daemon=True)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NEAREST = 50  # entries that gain by their meaning
-SORTED_FIRST = 200  # entries, of which most often some are those
+SORTED_FIRST = 200  # entries, which most often include the wanted ones
 ALL_UP_TO = 2048  # entries, with which a question is compared by all numbers
 BEGIN = 128  # numbers of a vector that are compared first
 BEGUN, SAMPLE = 256, 96  # entries of each partition, the nearest by these, and those from which the median is taken

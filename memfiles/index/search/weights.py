@@ -61,6 +61,6 @@ class Weights(NamedTuple):
 
 WEIGHTS = Weights()
 LENDERS = 30  # the best hits, which lend to both sides; others lend only to what was saved next
-DENSE = 24  # hits; a run with more of them tells less
-BRIEF = 40  # words; a run of longer entries tells less
+DENSE = 24  # hits; a run with more of them means less
+BRIEF = 40  # words; a run of longer entries means less
 TAGGED_LENDERS = 5  # the best hits, whose tags and links are followed

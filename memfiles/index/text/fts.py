@@ -29,7 +29,7 @@ from memfiles.records import NamedTuple, to_json
 
 WEIGHTS = (2.0, 1.0, 1.5, 1.0)  # of key, content, tags and moments when FTS5 chooses candidates
 SMALL = 256  # entries
-GONE = 4096  # changes of a partition of which the removed texts are noted
+GONE = 4096  # changes of a partition whose removed texts are noted
 SLOTS = 8  # of small partitions; more only while one search needs more
 TABLES = (
     """

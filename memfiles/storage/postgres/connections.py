@@ -41,7 +41,7 @@ _TOO_MUCH = ("54",)  # limits of the program, such as a value of more than 1 GB
 _POOL_MAX = 8
 _CONNECT_SECONDS = 5
 _STATEMENT = "-c statement_timeout=60s"  # the server ends what hangs there
-_STEP_SECONDS = 1.0  # after which a wait for a connection tells why there is none
+_STEP_SECONDS = 1.0  # after which a wait for a connection says why there is none
 _BACKOFF_SECONDS = (0.02, 1.0)
 _RETRY_SECONDS = 0.2  # until another connection is tried
 RECOGNISED_SECONDS = 43_200.0

@@ -62,7 +62,7 @@ STATEMENTS: dict[str, LiteralString] = {
     "change_one": "SELECT {s}.change_one($1, $2, $3, $4, $5, $6, $7, $8)",
     "every": "SELECT " + _POINT + ", true, r.path, r.version, octet_length(r.data)"
     " FROM (SELECT) one LEFT JOIN {s}.records r ON r.workspace = %(workspace)s",
-    # one statement, so that what is told and the next point are of the same snapshot
+    # one statement, so that the changes and the next point are of the same snapshot
     "changed": "WITH changed AS (SELECT DISTINCT unnest(c.paths) AS path FROM {s}.commits c"
     " WHERE c.workspace = %(workspace)s AND (c.at >= to_timestamp(%(at)s / 1e6)"
     " OR c.xact >= pg_snapshot_xmin(%(point)s::pg_snapshot)"

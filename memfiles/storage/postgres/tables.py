@@ -125,7 +125,7 @@ class ImageRows:
 
     def give(self, id: int = -1) -> None:
         """See ``IndexImages``; parts with this id go."""
-        with suppress(MemfilesError):  # then nobody has the turn for a while
+        with suppress(MemfilesError):  # then no process has the turn for a while
             self._ask("drop_staged", id=id, age=_STAGED_SECONDS)
             self._ask("give_image")
 

@@ -71,7 +71,7 @@ def tried(entries: list[tuple[EntrySummary, Entry]], budget: int) -> list[tuple[
     """What is shown, found by writing the whole block anew for every entry in turn."""
     shown: list[tuple[EntrySummary, Entry]] = []
     for entry in sorted(entries, key=lambda it: it[0].display_order, reverse=True):
-        if entry[0].is_usable(NOW) and cost(*shown, entry) <= budget:
+        if entry[0].is_live(NOW) and cost(*shown, entry) <= budget:
             shown.append(entry)
     return shown
 
