@@ -186,7 +186,7 @@ class _Root:
             self._free_locks.hold([key]),
             _folder_of(self.descriptor, key, make=False) as (folder, name),
         ):
-            atomic.drop(folder, name)
+            atomic.drop_temp(folder, name)
 
     def _check_lock_folder(self) -> None:
         """Raise if a folder of the lock path is a symbolic link; missing folders are fine."""
@@ -241,12 +241,12 @@ def _read(folder: int, name: str) -> Stored | None:
 
 def _replace(folder: int, name: str, body: bytes) -> None:
     """Replace the object's bytes. The caller holds its lock, so an existing temp file belongs to a dead writer."""
-    atomic.drop(folder, name)
+    atomic.drop_temp(folder, name)
     atomic.stage(folder, name, body, flush=True)  # 1 a failure up to here changes nothing
     try:
         atomic.move(folder, temp_path(name), to=name)  # 2 visible, whole
     except BaseException:
-        atomic.drop(folder, name)
+        atomic.drop_temp(folder, name)
         raise
     _flush(folder)  # 3 durable
 

@@ -107,7 +107,7 @@ def save(
     check_expected_revision(before if was_live else None, stamp, key=draft.key)
     if not isinstance(before, Entry):
         return Decided(_first(before, draft, stamp, place=place, by=by, expiry=expiry))
-    after = changed(before, draft, stamp, op="save", by=by, expiry=expiry, renews=not was_live)
+    after = with_draft(before, draft, stamp, op="save", by=by, expiry=expiry, renews=not was_live)
     return Decided(after, replaced=before if after.content != before.content else None)
 
 
@@ -149,7 +149,7 @@ def update(before: EntryRecord | None, draft: Draft, stamp: Stamp, *, by: Proven
     if (revision := _updated_before(entry, draft, stamp)) is not None:
         return Decided(entry, revision)
     check_expected_revision(entry, stamp, key=draft.key)
-    after = changed(entry, draft, stamp, op="update", by=by, expiry=expiry)
+    after = with_draft(entry, draft, stamp, op="update", by=by, expiry=expiry)
     return Decided(after, replaced=entry if after.content != entry.content else None)
 
 
@@ -314,7 +314,7 @@ def _first(
     return entry if before is None else entry.amended(text=successor(entry.text, origins=before.origins))
 
 
-def changed(
+def with_draft(
     before: Entry,
     draft: Draft,
     stamp: Stamp,

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from memfiles.entries import budgets
 from memfiles.entries.budgets import Budgeted, EntrySummary, FolderTotals, Limit, Tally
 from memfiles.entries.callers import Partition, Scopes
-from memfiles.entries.consolidation.application import Application, Consolidated, signed
+from memfiles.entries.consolidation.application import Application, Consolidated, with_plan_id
 from memfiles.entries.consolidation.plan import MOST_EPISODES, FirstSentences, Plan, Step, SummaryNote, draft_of_note
 from memfiles.entries.consolidation.planner import Member, PlannedState
 from memfiles.entries.decisions import RecordsByPath, WorkingCopy
@@ -201,7 +201,7 @@ class EvictionPolicy:
             now, expiry = replace(stamp, expected_revision=None), self._db.rules.expiry
             application = Application(remedy.plan, now, by, expiry, saved=remedy.saved, writable=remedy.writable)
             done = done.plus(application.carry_out(records, remedy.victims))
-        changed = signed(before, records, plan_id=done.plan) if done.plan else []
+        changed = with_plan_id(before, records, plan_id=done.plan) if done.plan else []
         records.update({entry.path: entry for entry in changed})
         return done
 

@@ -36,7 +36,7 @@ from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage.events import Progress, RecordChanged
-from memfiles.storage.quarantine import holds, holds_forgotten_entry
+from memfiles.storage.quarantine import holds_forgotten_entry, holds_text
 from memfiles.storage.record_store import forget_notes
 from memfiles.storage.store import kept_with
 
@@ -213,7 +213,7 @@ class Forgetter:
     def _holds_removed(self, path: str, data: bytes) -> bool:
         """Whether a copy of the record at ``path`` holds a text redacted in an entry, or is of a forgotten one."""
         record = self._db.repository.look(path).record if entry_place(path) is not None else None
-        is_redacted = isinstance(record, Entry) and holds(data, record.text.redactions)
+        is_redacted = isinstance(record, Entry) and holds_text(data, record.text.redactions)
         return is_redacted or holds_forgotten_entry(path, data, mark=self._db.mark)
 
     def _report(

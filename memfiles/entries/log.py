@@ -337,7 +337,7 @@ def undo(
         raise RevisionUnknown(f"{ascii(key[:80])} has no earlier text in its history to go back to")
     if entry.kind == "episode":
         raise ReadOnly(f"{ascii(key[:80])} is an episode, which never changes: save under another key")
-    changed = decisions.changed(entry, Draft(key, content), stamp, op="undo", by=by, expiry=expiry)
+    changed = decisions.with_draft(entry, Draft(key, content), stamp, op="undo", by=by, expiry=expiry)
     last = replace(changed.text.history[-1], undone=undone, target=to_revision)
     text = replace(changed.text, history=(*changed.text.history[:-1], last))
     return Decided(changed.amended(text=text), replaced=entry)

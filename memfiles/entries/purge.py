@@ -179,7 +179,7 @@ class Purger(Struct):
         """When to look again: once the next entry is due, known by now or not, but within the hour."""
         retention = self.db.rules.retention
         shortest = min(retention.expired, retention.deleted)
-        ends = self.db.index.ask(database.first_end)
+        ends = self.db.index.ask(database.first_expiry)
         kept = zip(ends, (retention.expired, retention.deleted), strict=True)
         first = min((later(end, seconds) for end, seconds in kept if end is not None), default=LAST_MOMENT)
         soonest = later(now, min(HOUR_SECONDS, shortest // _PAUSES) if has_erased else 0)

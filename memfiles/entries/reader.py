@@ -304,7 +304,7 @@ class EntryReader:
             return None
 
         def keep(ids: Sequence[int]) -> Collection[int]:
-            return queries.visible(connection, parts, ids, now=now, filters=asked.filters)
+            return queries.visible_ids(connection, parts, ids, now=now, filters=asked.filters)
 
         return search.search(
             connection,

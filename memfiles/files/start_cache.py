@@ -51,10 +51,10 @@ def load(directory: int) -> dict[str, CacheRow]:
 
 def save(directory: int, rows: dict[str, CacheRow]) -> None:
     """Replace the cache. It is derived, so it is not flushed."""
-    atomic.drop(directory, PATH)
+    atomic.drop_temp(directory, PATH)
     atomic.stage(directory, PATH, to_json({_FORMAT: rows}), flush=False)
     atomic.publish(directory, PATH)
-    atomic.drop(directory, PATH)
+    atomic.drop_temp(directory, PATH)
 
 
 def update(home: MemoryHome, rows: dict[str, CacheRow], live: RecordRepository[Record]) -> dict[str, CacheRow]:

@@ -20,7 +20,7 @@ from memfiles.index.change_log import HEADER_BYTES, ChangeLog, advance
 from memfiles.index.database import failures
 from memfiles.index.pending_writes import PendingWrites
 from memfiles.index.record_source import ComparedFolders, Comparison, Folders, Source, StoreSource, folder_of
-from memfiles.index.rows import stored
+from memfiles.index.rows import storable
 from memfiles.index.text import fts
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
@@ -279,7 +279,7 @@ class Maintenance:
         is_exact = self._written == (connection, version) and not changed and not watched and batch.news.is_whole
         self._written = connection, version
         signed = {path: row for path, row in batch.rows.items() if row.signature is not None}
-        known = [row for path, row in signed.items() if self._records.signature(path) == stored(row.signature)]
+        known = [row for path, row in signed.items() if self._records.signature(path) == storable(row.signature)]
         stale |= batch.rows.keys() - {row.path for row in known}
         self._records.refresh(connection, stale, known=known)
         connection.executemany(_READ, [(*found, path) for path, found in batch.reads.items()])

@@ -198,14 +198,14 @@ def count_due(connection: sqlite3.Connection, *, expired: str, retired: str) -> 
     return found
 
 
-def first_end(connection: sqlite3.Connection) -> tuple[str | None, str | None]:
+def first_expiry(connection: sqlite3.Connection) -> tuple[str | None, str | None]:
     """When the first entry of all partitions expires or expired, and when the first hidden one was hidden."""
     ever = {"expired": "~", "retired": "~"}  # sorts after every time
     expired, hidden = (connection.execute(f"SELECT min({at}) {way}", ever).fetchone()[0] for at, way in _DUE.items())
     return expired, hidden
 
 
-def left_by(connection: sqlite3.Connection, plan_id: str) -> list[str]:
+def marks_of_plan(connection: sqlite3.Connection, plan_id: str) -> list[str]:
     """The paths of the marks in place of entries that this plan changed last, and that were erased since."""
     found = connection.execute("SELECT path FROM entry WHERE cause = ? AND state = 'forgotten'", (plan_id,))
     return [path for (path,) in found]

@@ -126,7 +126,7 @@ def parts(connection: sqlite3.Connection, view: Sequence[PartitionKey]) -> list[
     return [row[0] for row in found if row is not None]
 
 
-def visible(
+def visible_ids(
     connection: sqlite3.Connection, parts: Sequence[int], ids: Collection[int], *, now: str, filters: Filters
 ) -> set[int]:
     """The ids whose entries are in the view, live, unexpired, not shadowed, and pass the filters."""
@@ -144,7 +144,7 @@ def visible(
 
 
 def is_all_visible(connection: sqlite3.Connection, parts: Sequence[int], *, filters: Filters) -> bool:
-    """Whether ``visible`` would keep all entries with text, once expired texts were removed.
+    """Whether ``visible_ids`` would keep all entries with text, once expired texts were removed.
 
     This is so if they are all in one partition, where nothing shadows them: most sessions see only one.
     """
@@ -367,7 +367,7 @@ def made_into(connection: sqlite3.Connection, parts: Sequence[int], ids: Collect
     return [path for rows in found for (path,) in rows]
 
 
-def reads(connection: sqlite3.Connection, parts: Sequence[int]) -> dict[str, tuple[int, str]]:
+def reads_of(connection: sqlite3.Connection, parts: Sequence[int]) -> dict[str, tuple[int, str]]:
     """The number of reads and the time of the last one, by path, of entries that were ever read."""
     statement = "SELECT path, reads, read_at FROM entry WHERE part IN (SELECT value FROM json_each(?)) AND reads > 0"
     return {path: (count, at) for path, count, at in connection.execute(statement, (as_json(parts),))}

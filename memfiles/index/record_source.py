@@ -24,7 +24,7 @@ from msgspec import Struct, field
 
 from memfiles.errors import StorageFailed
 from memfiles.index.database import IndexUnusable
-from memfiles.index.rows import Row, RowWriter, stored
+from memfiles.index.rows import Row, RowWriter, storable
 from memfiles.index.text.fts import as_json
 from memfiles.index.text.languages import made_with
 from memfiles.records import late_logger as _log
@@ -124,7 +124,7 @@ class RecordSource(Struct, frozen=True):
             return None
         if found is None:
             self.unread.discard(path)
-        return stored(found)
+        return storable(found)
 
     def refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
         """Make the rows of these records equal to the files, in the caller's transaction; ``known`` rows are so."""
@@ -258,7 +258,7 @@ class StoreSource:
 
     def signature(self, path: str) -> Signature | None:
         """See ``RecordSource``."""
-        return stored(self._store.signature(path))
+        return storable(self._store.signature(path))
 
     def refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
         """See ``RecordSource``: some hundred records are asked for at once."""
@@ -269,7 +269,7 @@ class StoreSource:
         for some in (wanted[start : start + _AT_ONCE] for start in range(0, len(wanted), _AT_ONCE)):
             view = self._store.view(some)
             for path in some:
-                found, held = stored(view.signature(path)), writer.signature(path)
+                found, held = storable(view.signature(path)), writer.signature(path)
                 if found is not None and found == held:
                     continue
                 row = self._read(path, view) if found is not None else None
@@ -333,7 +333,7 @@ class StoreSource:
         rows = ask(partial(_rows, _ALL, ()))
         known: dict[str, StoredSignature] = {path: tuple(signature) for path, *signature in rows}
         for path, found in told.records.items():
-            if entry_place(path) is not None and known.pop(path, None) != stored(found):
+            if entry_place(path) is not None and known.pop(path, None) != storable(found):
                 yield path
         yield from known
         self._point = told.until

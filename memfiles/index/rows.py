@@ -147,7 +147,7 @@ def values_of(row: Row) -> tuple[Any, ...]:
         provenance.ordinal & MASK,
         to_json(provenance.to_dict()).decode(),
         *plain[_STATE_AT:_SIGNATURE_AT],  # state to block
-        *(stored(row.signature) or (None, None, None)),
+        *(storable(row.signature) or (None, None, None)),
         to_json(row.sources).decode() if row.sources else "[]",
         row.lineage,
         to_json(row.aliases).decode() if row.aliases else "[]",
@@ -183,7 +183,7 @@ def row_from(found: tuple[Any, ...]) -> Row:
     return Row._make((*values, signature, "", (), "", (), "", "", 0))
 
 
-def stored(signature: Signature | None) -> Signature | None:
+def storable(signature: Signature | None) -> Signature | None:
     """The signature as the table can hold it, in signed 64-bit integers."""
     if signature is None:
         return None
@@ -316,7 +316,7 @@ class RowWriter:
     def put(self, row: Row) -> None:
         """Write the row of a record, and its text if that may have changed."""
         found = self._connection.execute(_FIND, (row.path,)).fetchone()
-        signature = stored(row.signature)
+        signature = storable(row.signature)
         if found is not None and found[-3:] == signature:
             return
         self._hold(row.path, signature, 1)

@@ -227,7 +227,7 @@ def without(record: Record, pieces: Sequence[Piece], *, traced_after: int | None
     return with_redactions(cleaned, united_pieces(record.redactions, pieces))
 
 
-def parted(record: Record, lost: Sequence[Fragments], *, after: int) -> Record:
+def without_lost(record: Record, lost: Sequence[Fragments], *, after: int) -> Record:
     """The record without what its content at a revision has ``lost``, as earlier and later contents have it."""
     content, steps = steps_after(record, after)
     count = len(record.history) - len(steps)

@@ -98,7 +98,7 @@ def private_key(text: str) -> bool:
     return re.search(r"[A-Za-z0-9+/]{40}", text) is not None and not re.search(r"(.)\1{15}", text)
 
 
-def rest(text: str) -> bool:
+def continues_redaction(text: str) -> bool:
     """Whether text directly after a redaction is not a word, but more of what was redacted."""
     value = _first_part(text)
     return len(value) >= 4 and (_has_digit(value) or value[1:] != value[1:].lower()) and not _PLACEHOLDER.search(value)

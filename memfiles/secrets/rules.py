@@ -181,7 +181,7 @@ RULES: tuple[Rule, ...] = (
         "rest",
         ("[redacted:",),
         r"\[redacted:[a-z0-9-]{1,40}\]([\w+=~-][^\s\"'`<>\[\]]{3,400})",
-        judge.rest,
+        judge.continues_redaction,
         folded=True,
     ),
     Rule(

@@ -251,7 +251,7 @@ def write_new(path: Path, data: bytes) -> None:
         remove(directory, temp)
 
 
-def take_back(directory: int, path: str) -> None:
+def undo_publish(directory: int, path: str) -> None:
     """Undo ``publish``; the temp name holds the new version again, or nothing where names cannot be exchanged."""
     temp = temp_path(path)
     try:
@@ -262,7 +262,7 @@ def take_back(directory: int, path: str) -> None:
         move(directory, path, to=temp)
 
 
-def drop(directory: int, path: str) -> None:
+def drop_temp(directory: int, path: str) -> None:
     """Remove the temp file of ``path``, whatever it is, if there is one."""
     remove(directory, temp_path(path))
 

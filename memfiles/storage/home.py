@@ -351,10 +351,10 @@ class NoteFiles(Struct, frozen=True):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         root = Descriptor.of_directory(self.directory)
         atomic.make_folder(root, name.rpartition("/")[0])
-        atomic.drop(root, name)
+        atomic.drop_temp(root, name)
         atomic.stage(root, name, body, flush=False)
         atomic.publish(root, name)
-        atomic.drop(root, name)
+        atomic.drop_temp(root, name)
 
     def delete(self, name: str) -> None:
         """See ``StateNotes``."""

@@ -25,7 +25,7 @@ from memfiles.records.marks import Mark
 from memfiles.storage.audit_reader import NAMES_OF_RUNS
 from memfiles.storage.events import Progress
 from memfiles.storage.home import KeptConflicts, MemoryHome, needs_recovery
-from memfiles.storage.quarantine import CONFLICTS, FOLDER, KeptCopy, holds, holds_forgotten_entry
+from memfiles.storage.quarantine import CONFLICTS, FOLDER, KeptCopy, holds_forgotten_entry, holds_text
 from memfiles.storage.record_copy import RecordCopy, decoded_at
 from memfiles.storage.record_store import CommitHook, RecordStore
 
@@ -130,7 +130,7 @@ def _is_gone(target: RecordStore, path: str, data: bytes) -> bool:
 
     record = decoded_at(target, path)
     redactions = record.text.redactions if isinstance(record, Entry) else getattr(record, "redactions", ())
-    return holds(data, redactions) or holds_forgotten_entry(path, data, mark=mark)
+    return holds_text(data, redactions) or holds_forgotten_entry(path, data, mark=mark)
 
 
 def _audit_copied(source: MemoryHome, target: MemoryHome) -> int:

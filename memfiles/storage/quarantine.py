@@ -147,7 +147,7 @@ def remove_copies(directory: int, path: str, *, holding: Sequence[Piece] | None 
     return len(removed)
 
 
-def holds(data: bytes, pieces: Sequence[Piece]) -> bool:
+def holds_text(data: bytes, pieces: Sequence[Piece]) -> bool:
     """Whether the bytes of a copy hold one of these texts, as they are or in a history."""
     return bool(pieces) and bool(reveal(pieces, _texts_of(data)))
 

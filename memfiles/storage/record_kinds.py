@@ -128,7 +128,7 @@ class RecordKind(Protocol[R]):
         """The event for subscribers: this record is on disk now, where another one was ``before``."""
 
 
-def judged(
+def assessed(
     kind: RecordKind[R], found: R, signature: Signature, *, before: Observed[R] | None, now: Callable[[], str]
 ) -> Observed[R]:
     """Tell a version written by memfiles from a hand edit; ``RecordCorrupt`` if that is over the cap.
@@ -146,7 +146,7 @@ def judged(
     return Observed(record, signature, by_hand=True, settled=settled, stored=known, news="external", erased=erased)
 
 
-def broken(signature: Signature | None, *, before: Observed[R] | None, problem: str) -> Observed[R]:
+def unusable(signature: Signature | None, *, before: Observed[R] | None, problem: str) -> Observed[R]:
     """The state of a record whose file cannot be used."""
     settled = signature is None or is_settled(signature)
     if before is None:

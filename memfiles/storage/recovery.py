@@ -170,11 +170,11 @@ def _replay(directory: int, version: Version, *, at: str, flush: bool, always: b
         if _may_be_by_hand(directory, version.path, *found):
             reason = "edited by hand, or damaged, while the journal held a newer version, which replaced it"
             quarantine.keep_copy(directory, version.path, found[0], reason=reason, at=at)
-    atomic.drop(directory, version.path)
+    atomic.drop_temp(directory, version.path)
     atomic.make_folders(directory, version.path.rpartition("/")[0], flush=flush)  # someone may have removed it by hand
     atomic.stage(directory, version.path, version.data, flush=flush)
     atomic.publish(directory, version.path)
-    atomic.drop(directory, version.path)
+    atomic.drop_temp(directory, version.path)
 
 
 def _keep_if_other(directory: int, version: Version, found: bytes, *, at: str) -> None:

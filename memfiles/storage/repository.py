@@ -26,7 +26,7 @@ from memfiles.records.record import Record
 from memfiles.storage.atomic import Signature
 from memfiles.storage.events import Origin, RecordChanged, Subscribers
 from memfiles.storage.fork_safety import MANY, collector_paused, renew_in_child
-from memfiles.storage.record_kinds import Observed, RecordKind, broken, judged, news_of
+from memfiles.storage.record_kinds import Observed, RecordKind, assessed, news_of, unusable
 from memfiles.storage.record_store import NOTHING, ChangeSet, Decide, Records, RecordStore
 
 KNOWN_BYTES_MAX = 32 * 2**20
@@ -273,11 +273,11 @@ class RecordRepository(Generic[R]):
             found = records.find(path) if signature is not None else None
             if found is None:
                 return self._kind.absent(before, path=path)
-            return judged(self._kind, self._kind.decode(found[0], path=path), found[1], before=before, now=self._now)
+            return assessed(self._kind, self._kind.decode(found[0], path=path), found[1], before=before, now=self._now)
         except RecordCorrupt as error:
             if before is None and self._kind.is_declared:
                 raise
-            seen = broken(signature, before=before, problem=str(error))
+            seen = unusable(signature, before=before, problem=str(error))
             if before is None or before.problem != str(error):
                 _log.warning("%s; %s", error, "the last good version is used" if seen.record else "it is left out")
             return seen

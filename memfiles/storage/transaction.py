@@ -190,7 +190,7 @@ class Transactions:
         """
         published = [v.path for v in transaction.staged if atomic.signature(self._directory, v.path) == v.staged]
         for path in reversed(published):
-            atomic.take_back(self._directory, path)
+            atomic.undo_publish(self._directory, path)
         if self._flush:
             atomic.sync_published(self._directory, published)
         self._journal.void(position)

@@ -29,7 +29,7 @@ from memfiles.storage.quarantine import MergeSide
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store, with_files
-from memfiles.sync.merge.merge_entries import MarksById, includes, is_same, place_of, placed
+from memfiles.sync.merge.merge_entries import MarksById, includes, is_same, merged_at_place, place_of
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import SyncedRecord, decode_entry_copy, encode_copy
 
@@ -216,7 +216,7 @@ class Replica:
                     elif (other := arrived[place.target]) is not None and includes(other, there):
                         there = other
                 known = self.marks_of({*entry.ids, *(there.ids if there is not None else ())})
-                merged = placed(entry, there, place, on_conflict=on_conflict, at=self._now(), known=known)
+                merged = merged_at_place(entry, there, place, on_conflict=on_conflict, at=self._now(), known=known)
                 losers += [(place.target, merged.loser)] if merged.loser is not None else []
                 is_new = merged.record.revision != entry.revision and merged.record != there
                 after[place.target] = merged.record.stamped(origin) if is_new else merged.record

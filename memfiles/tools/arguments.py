@@ -43,7 +43,7 @@ def _encodable(text: str) -> str:
     return text
 
 
-def whole(value: object) -> object:
+def whole_number(value: object) -> object:
     """The integer of a float without fraction: in JSON, 3.0 is 3."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -59,7 +59,7 @@ def list_in(value: object) -> object:
 
 
 TextArgument = Annotated[str, Check(_encodable)]
-LineCount = Annotated[int, Meta(ge=1), Before(whole)]
+LineCount = Annotated[int, Meta(ge=1), Before(whole_number)]
 
 
 class Arguments(Struct, frozen=True, kw_only=True):

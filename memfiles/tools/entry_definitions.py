@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from memfiles.records.entry import DEFAULT_PAGE, DEFAULT_RESULTS, LEAST_SEARCH_BYTES, MAX_PAGE, MAX_RESULTS, Kind
-from memfiles.tools.arguments import Arguments, TextArgument, list_in, whole
+from memfiles.tools.arguments import Arguments, TextArgument, list_in, whole_number
 from memfiles.tools.definitions import ToolDefinition, ToolTemplate
 from memfiles.tools.results import ENTRY_OUTPUTS
 from memfiles.workflow.declared import Before
@@ -54,8 +54,8 @@ def small(value: object) -> object:
 
 Texts = Annotated[list[TextArgument], Before(_texts)]
 ShareArgument = Annotated[float, Meta(ge=0, le=1)]
-ResultCount = Annotated[int, Meta(ge=1, le=MAX_RESULTS), Before(whole)]
-PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE), Before(whole)]
+ResultCount = Annotated[int, Meta(ge=1, le=MAX_RESULTS), Before(whole_number)]
+PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE), Before(whole_number)]
 SavedKey = Annotated[TextArgument, Meta(description="The key as it was saved.")]
 OnlyTags = Annotated[Texts | None, Meta(description="Only entries with all of these tags.")]
 OnlyCategory = Annotated[TextArgument | None, Before(none_if_empty), Meta(description="Only entries of this category.")]
@@ -67,7 +67,7 @@ SaidAt = Annotated[
 ]
 MaxResults = Annotated[ResultCount | None, Meta(description=f"By default {DEFAULT_RESULTS}.")]
 BudgetBytes = Annotated[
-    Annotated[int, Meta(ge=LEAST_SEARCH_BYTES), Before(whole)] | None,
+    Annotated[int, Meta(ge=LEAST_SEARCH_BYTES), Before(whole_number)] | None,
     Meta(description="Size limit; adds the neighbours of each match."),
 ]
 

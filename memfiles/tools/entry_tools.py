@@ -129,7 +129,7 @@ class EntryAccess(Struct, frozen=True):
             return any(file.card.name == key for file in session.files()) and self.entries.get(session, key) is None
 
         given = parse_arguments(profiles.template(operation).arguments, sent, tool=tool).given()
-        name, arguments = profiles.meant(operation, given, tool=tool, is_file=is_file)
+        name, arguments = profiles.meaning_of(operation, given, tool=tool, is_file=is_file)
         if name in of_files:
             return of_files[name](arguments, call_id)
         return self._done(session, name, arguments, call_id)

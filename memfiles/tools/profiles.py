@@ -204,7 +204,7 @@ def template(operation: ToolOperation) -> ToolTemplate:
     return _EITHER.get(operation) or OPERATIONS[operation]
 
 
-def meant(operation: ToolOperation, given: dict[str, Any], *, tool: str, is_file: Callable[[str], bool]) -> Meant:
+def meaning_of(operation: ToolOperation, given: dict[str, Any], *, tool: str, is_file: Callable[[str], bool]) -> Meant:
     """The operation and arguments that a call of a ``compact`` tool stands for.
 
     ``is_file`` says whether a key is the name of a file.

@@ -20,7 +20,7 @@ from memfiles.records.levels import Levels
 from memfiles.storage.atomic import is_of_one_file
 from memfiles.tools.arguments import shortened
 from memfiles.tools.definitions import file_verbs
-from memfiles.workflow.declared import made
+from memfiles.workflow.declared import from_mapping
 from memfiles.workflow.workflow import MemoryRef
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def as_refs(refs: Iterable[RefLike]) -> list[MemoryRef]:
     found = []
     for index, ref in enumerate(refs):
         try:
-            found.append(ref if isinstance(ref, MemoryRef) else made(MemoryRef, ref))
+            found.append(ref if isinstance(ref, MemoryRef) else from_mapping(MemoryRef, ref))
         except InvalidArgument as error:
             raise InvalidArgument(f"refs[{index}]: {error}; a reference is {{id, mode}}, mode r or rw") from None
     return found

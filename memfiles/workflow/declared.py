@@ -16,7 +16,7 @@ from msgspec import NODEFAULT, Meta, Struct, StructMeta, structs, to_builtins
 from msgspec.structs import replace
 
 from memfiles.errors import InvalidArgument
-from memfiles.workflow.problems import Breach, Problem, Where, problem_of, spelled
+from memfiles.workflow.problems import Breach, Problem, Where, path_text, problem_of
 
 UNSHOWN = "x-unshown"  # in the schema of a field that no representation shows
 
@@ -211,11 +211,11 @@ def _items(
 
 def invalid_argument(problems: list[Problem], *, model: type) -> InvalidArgument:
     """The error for a ``model`` that was built in Python, so without a line number."""
-    lines = (f"{model.__name__}: {spelled(problem.where)}: {problem.sentence()}" for problem in problems)
+    lines = (f"{model.__name__}: {path_text(problem.where)}: {problem.sentence()}" for problem in problems)
     return InvalidArgument("\n".join(lines))
 
 
-def made(kind: type[T], given: object) -> T:
+def from_mapping(kind: type[T], given: object) -> T:
     """The value of a class that a mapping says, as a whole; ``InvalidArgument`` lists every problem."""
     value, breaches = read_value(shape_of(kind), given)
     problems = [problem_of(breach) for breach in breaches] or (value._problems() if isinstance(value, Declared) else [])
@@ -228,7 +228,7 @@ class _Checking(StructMeta):
     """Makes a value from keyword arguments only if they are right."""
 
     def __call__(cls, **given: Any) -> Any:
-        return made(cast("type[Struct]", cls), given)
+        return from_mapping(cast("type[Struct]", cls), given)
 
 
 class Declared(Struct, frozen=True, kw_only=True, metaclass=_Checking):

@@ -22,7 +22,7 @@ from typing import Any, TypeGuard
 from memfiles.errors import InvalidArgument
 from memfiles.records.keys import NAME_MAX, check_name
 from memfiles.workflow.fields import MAX_SIZE_BYTES
-from memfiles.workflow.problems import ParsedWorkflow, Problem, Where, shown, spelled
+from memfiles.workflow.problems import ParsedWorkflow, Problem, Where, in_quotes, path_text
 
 FILE_TYPE = "MemoryFile"
 SETTINGS_KEY = "memfiles"
@@ -101,7 +101,9 @@ def _read_agents(document: Mapping[str, Any], *, ignored: frozenset[str]) -> Par
     for where, node in _nodes(document):
         name, at = _agent_name(node, where), (*where, "arguments", "memoryRefs")
         if name in part.document:
-            part.problems.append(Problem(where, f"another node has the same name{shown(name)}; give each its own id"))
+            part.problems.append(
+                Problem(where, f"another node has the same name{in_quotes(name)}; give each its own id")
+            )
             continue
         refs = node["arguments"]["memoryRefs"]
         part.origins["agents", name] = where
@@ -131,7 +133,9 @@ def _nodes(document: Mapping[str, Any]) -> Iterator[tuple[Where, Mapping[str, An
 
 def _agent_name(node: Mapping[str, Any], where: Where) -> str:
     named = (text for key in ("id", "name", "label") if (text := _text_in(node, key)) and text.strip())
-    return next(named, None) or (str(where[-1]) if where and isinstance(where[-1], str) else spelled(where) or "agent")
+    return next(named, None) or (
+        str(where[-1]) if where and isinstance(where[-1], str) else path_text(where) or "agent"
+    )
 
 
 def _ref(ref: Any) -> Any:

@@ -75,12 +75,12 @@ def is_identifier(text: str) -> bool:
     return 0 < len(text) <= 64 and text[0] not in "./:+-" and _IDENTIFIER.issuperset(text)
 
 
-def shown(text: object) -> str:
+def in_quotes(text: object) -> str:
     """``text`` quoted, after a space, if it looks like an identifier; else nothing."""
     return f" {text!r}" if isinstance(text, str) and is_identifier(text) else ""
 
 
-def spelled(where: Where) -> str:
+def path_text(where: Where) -> str:
     """A path as people write it, such as ``memory.files[0].uid``; the start of a long one is cut."""
     steps = (
         f"[{step}]" if isinstance(step, int) else f".{step}" if _PLAIN_STEP.fullmatch(step) else ".(key)"
@@ -97,7 +97,7 @@ def workflow_error(
     placed = sorted(((locate(problem), problem) for problem in problems), key=lambda pair: pair[0])
     lines = []
     for (line, column), problem in placed[:REPORTED_MAX]:
-        path = spelled(problem.where)
+        path = path_text(problem.where)
         lines.append(f"{printable(source)}:{line}:{column}: {path}{': ' if path else ''}{problem.sentence()}")
     if len(placed) > REPORTED_MAX:
         lines.append(f"{printable(source)}: and {len(placed) - REPORTED_MAX} more problems")
@@ -202,8 +202,8 @@ def _repeated_files(memory: Mapping[str, Any]) -> Iterator[Problem]:
         for where, file in _files(memory):
             value = file.get(key)
             if isinstance(value, str) and first.setdefault(value, file) is not file:
-                other = shown(first[value].get("uid")) if key == "name" else ""
-                what = f"{key}{shown(value)} is also used by {of}{other}; each file needs its own"
+                other = in_quotes(first[value].get("uid")) if key == "name" else ""
+                what = f"{key}{in_quotes(value)} is also used by {of}{other}; each file needs its own"
                 yield Problem((*where, key), what)
 
 
@@ -212,7 +212,8 @@ def _case_problems(memory: Mapping[str, Any]) -> Iterator[Problem]:
     for first, uid in case_clashes(uids):
         yield Problem(
             (*uids[uid], "uid"),
-            f"uid{shown(uid)} differs from{shown(first)} only by case, which some file systems ignore; change one",
+            f"uid{in_quotes(uid)} differs from{in_quotes(first)} only by case, which some file systems ignore; "
+            "change one",
         )
 
 
@@ -222,7 +223,7 @@ def _ambiguous_names(memory: Mapping[str, Any]) -> Iterator[Problem]:
     for where, file in _files(memory):
         name = file.get("name")
         if isinstance(name, str) and name in uids and name != file.get("uid"):
-            what = f"name{shown(name)} is the uid of another file; a call could mean either, so change one"
+            what = f"name{in_quotes(name)} is the uid of another file; a call could mean either, so change one"
             yield Problem((*where, "name"), what)
 
 
@@ -230,7 +231,7 @@ def _repeated_levels(memory: Mapping[str, Any]) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for index, level in _numbered(memory.get("levels")):
         if isinstance(level, str) and first.setdefault(level, index) != index:
-            yield Problem(("memory", "levels", index), f"level{shown(level)} is listed twice; remove one")
+            yield Problem(("memory", "levels", index), f"level{in_quotes(level)} is listed twice; remove one")
 
 
 def _level_problems(memory: Mapping[str, Any], agents: Mapping[str, Any]) -> Iterator[Problem]:
@@ -239,7 +240,7 @@ def _level_problems(memory: Mapping[str, Any], agents: Mapping[str, Any]) -> Ite
     for where, item in [*_files(memory), *_agents(agents)] if levels else ():
         level = item.get("level")
         if isinstance(level, str) and level not in known:
-            yield Problem((*where, "level"), f"level{shown(level)} is not declared; use one of {declared}")
+            yield Problem((*where, "level"), f"level{in_quotes(level)} is not declared; use one of {declared}")
 
 
 def _agent_problems(memory: Mapping[str, Any], agents: Mapping[str, Any]) -> Iterator[Problem]:
@@ -255,9 +256,9 @@ def _agent_problems(memory: Mapping[str, Any], agents: Mapping[str, Any]) -> Ite
             if uid in seen:
                 yield Problem(at, "this agent refers to this file twice; keep one reference")
             elif uid in uid_of_name and uid not in uids:
-                yield Problem(at, f"this is a file name; refer to the file by its uid{shown(uid_of_name[uid])}")
+                yield Problem(at, f"this is a file name; refer to the file by its uid{in_quotes(uid_of_name[uid])}")
             elif uid not in uids:
-                yield Problem(at, f"no file with uid{shown(uid)} is declared", written=uid, allowed=uids)
+                yield Problem(at, f"no file with uid{in_quotes(uid)} is declared", written=uid, allowed=uids)
             seen.add(uid)
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from memfiles.entries.drafts import Draft
 from memfiles.index.search.embedder import WordVectors
-from memfiles.index.search.vectors import Matrices, keep
+from memfiles.index.search.vectors import Matrices, store_vectors
 from tests.benchmarks import page, retrieval
 from tests.benchmarks.article import ARTICLE, paragraph_questions
 from tests.benchmarks.bare import show
@@ -194,7 +194,7 @@ def _costs() -> Iterator[Figure]:
             continue
         digests = [digest for (digest,) in rows.connection.execute("SELECT digest FROM text")]
         numbers = numpy.random.default_rng(size).standard_normal((len(digests), 512))
-        keep(rows.connection, encoder.model_id, zip(digests, numbers, strict=True))
+        store_vectors(rows.connection, encoder.model_id, zip(digests, numbers, strict=True))
         by_meaning = partial(rows.search, embedder=encoder, matrices=matrices)
         both = [[_milliseconds(how, [question])[0] for how in (rows.search, by_meaning)] for question in asked]
         ratio = median(meaning / words for words, meaning in both)

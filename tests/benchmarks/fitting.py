@@ -65,7 +65,7 @@ def arrays_of(conversation: Conversation) -> Arrays:
     ids = [rows.id(turn.key) for turn in conversation.turns]
     places = {id: place for place, id in enumerate(ids)}
     keys = {turn.key: place for place, turn in enumerate(conversation.turns)}
-    texts = {text.id: text for text in fts.tokens(rows.connection, ids)}
+    texts = {text.id: text for text in fts.tokens_of(rows.connection, ids)}
     shape = len(conversation.questions), len(ids)
     words, labels, moments = (numpy.zeros(shape, numpy.float32) for _ in range(3))
     hits, evidence = (numpy.zeros(shape, bool) for _ in range(2))

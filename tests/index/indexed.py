@@ -86,7 +86,7 @@ def write(descriptor: int, record: EntryRecord) -> Signature:
         atomic.make_folder(descriptor, str(folder))
     signature = atomic.stage(descriptor, record.path, encode_entry(record), flush=False)
     atomic.publish(descriptor, record.path)
-    atomic.drop(descriptor, record.path)
+    atomic.drop_temp(descriptor, record.path)
     return signature
 
 

@@ -168,7 +168,7 @@ def test_the_visible_ones_are_those_of_a_plain_list(memory: Memory, entries: lis
     ids = dict(memory.index.ask(lambda connection: connection.execute("SELECT id, path FROM entry").fetchall()))
     found = _ask(
         memory,
-        lambda connection, parts: reading.visible(connection, parts, [*ids, 10**9], now=NOW, filters=filters),
+        lambda connection, parts: reading.visible_ids(connection, parts, [*ids, 10**9], now=NOW, filters=filters),
     )
 
     assert {entry.path for entry in _seen(entries) if _fits(entry, filters)} == {ids[id] for id in found}
@@ -304,7 +304,7 @@ QUESTIONS: dict[str, Callable[[sqlite3.Connection, list[int]], object]] = {
     "latest of few": lambda connection, parts: reading.latest(
         connection, parts, now=NOW, filters=Filters(since="2027-01-01T00:00:00.000Z"), after=None, limit=10
     ),
-    "visible": lambda connection, parts: reading.visible(connection, parts, range(50), now=NOW, filters=Filters()),
+    "visible": lambda connection, parts: reading.visible_ids(connection, parts, range(50), now=NOW, filters=Filters()),
     "recent": lambda connection, parts: next(reading.recent(connection, parts, now=NOW)),
     "too large": lambda connection, parts: list(reading.recent(connection, parts, now=NOW, room=lambda: 40)),
     "least worthy": lambda connection, parts: groups.least_worthy(connection, SUPPORT, limit=5),

@@ -13,13 +13,7 @@ from msgspec.structs import replace
 
 from memfiles.storage import atomic
 from memfiles.storage.journal import FOLDER, FramePosition, Journal
-from memfiles.storage.journal_frames import (
-    SECTOR_BYTES,
-    Version,
-    must_rewrite,
-    read_frames,
-    scrub_token_in,
-)
+from memfiles.storage.journal_frames import SECTOR_BYTES, Version, must_rewrite, read_frames, scrub_token_in
 from memfiles.storage.record_store import Sections
 
 BODY = b'{"content":"x"}\n'
@@ -47,7 +41,7 @@ def append(journal: Journal, directory: int, path: str = "a.json") -> None:
             journal.append([[version]])
         atomic.publish(directory, path)
     finally:
-        atomic.drop(directory, path)
+        atomic.drop_temp(directory, path)
 
 
 def files(folder: Path) -> list[str]:

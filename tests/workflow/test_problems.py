@@ -12,10 +12,10 @@ from memfiles.workflow.problems import (
     REPORTED_MAX,
     Problem,
     did_you_mean,
+    in_quotes,
+    path_text,
     printable,
     problem_of,
-    shown,
-    spelled,
     workflow_error,
 )
 
@@ -73,7 +73,7 @@ def test_did_you_mean(written: str, allowed: list[str], expected: str) -> None:
 def test_spelled(where: tuple[str | int, ...], expected: str) -> None:
     """Paths are told as people write them; a key that is no identifier is not repeated."""
 
-    assert expected == spelled(where)
+    assert expected == path_text(where)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_spelled(where: tuple[str | int, ...], expected: str) -> None:
 def test_shown(text: object, expected: str) -> None:
     """Only what looks like an identifier is repeated in a message."""
 
-    assert expected == shown(text)
+    assert expected == in_quotes(text)
 
 
 def test_printable() -> None:

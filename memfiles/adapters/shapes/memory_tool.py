@@ -16,7 +16,7 @@ from msgspec import Meta, defstruct
 
 from memfiles.adapters.shapes.folder import EntryText, FileText, MemoryFolder
 from memfiles.errors import InvalidArgument
-from memfiles.tools.arguments import Arguments, TextArgument, list_in, parse_arguments, shortened, whole
+from memfiles.tools.arguments import Arguments, TextArgument, list_in, parse_arguments, shortened, whole_number
 from memfiles.tools.session import Session
 from memfiles.workflow.declared import Before
 
@@ -213,7 +213,7 @@ def lines_with(text: str, wanted: str) -> Iterator[int]:
 def _line_range(sent: object) -> object:
     """Two line numbers, or their JSON text, which models send for a list; an empty list is not a range."""
     found = list_in(sent)
-    numbers = [whole(each) for each in found] if isinstance(found, list) else None
+    numbers = [whole_number(each) for each in found] if isinstance(found, list) else None
     if numbers == []:
         return None
     if numbers is None or len(numbers) != 2 or any(type(each) is not int for each in numbers):
@@ -239,7 +239,7 @@ class CommandArguments(Arguments, frozen=True, kw_only=True):
 
 
 _TEXT = (TextArgument,)
-_LINE = (Annotated[int, Before(whole)],)
+_LINE = (Annotated[int, Before(whole_number)],)
 _OLD = (Annotated[TextArgument, Meta(min_length=1)],)
 _RANGE = (Annotated[list[int] | None, Before(_line_range)], None)
 _FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {

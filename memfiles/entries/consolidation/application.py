@@ -81,7 +81,7 @@ class Application(Struct, frozen=True):
         after = dict(records)
         hidden = [key for step in plan.steps for key in self._take(after, step)]
         shown = [step.note.key for step in plan.steps if step.note is not None]
-        return Applied(plan.id, tuple(hidden), tuple(shown)), list(signed(records, after, plan_id=plan.id))
+        return Applied(plan.id, tuple(hidden), tuple(shown)), list(with_plan_id(records, after, plan_id=plan.id))
 
     def carry_out(self, records: WorkingCopy, victims: Sequence[str]) -> Consolidated:
         """Take those steps over the records that still fit, and evict the victims that are still there."""
@@ -150,7 +150,7 @@ class Application(Struct, frozen=True):
         return found
 
 
-def signed(before: RecordsByPath, after: RecordsByPath, *, plan_id: str) -> list[Entry]:
+def with_plan_id(before: RecordsByPath, after: RecordsByPath, *, plan_id: str) -> list[Entry]:
     """The changed entries with the plan's id, and their number, by which an undo sees whether all are there."""
     made = [each for path, each in after.items() if each is not before[path] and isinstance(each, Entry)]
     return [replace(each, reorganised=Reorganised(plan_id, len(made), each.revision)) for each in made]
@@ -159,7 +159,7 @@ def signed(before: RecordsByPath, after: RecordsByPath, *, plan_id: str) -> list
 def undone(records: RecordsByPath, plan_id: str, stamp: Stamp) -> tuple[Applied, list[EntryRecord]]:
     """The result of undoing a plan, and the changed records; ``RevisionConflict`` if something changed since."""
     stamp = replace(stamp, cause=f"undo {plan_id}")
-    before = [record for record in records.values() if isinstance(record, Entry) and is_of(record, plan_id)]
+    before = [record for record in records.values() if isinstance(record, Entry) and was_changed_by(record, plan_id)]
     _check_untouched(before, plan_id)
     retired = [entry for entry in before if entry.retired is not None and entry.retired.cause == plan_id]
     merged = {id for entry in retired for id in entry.names}
@@ -179,7 +179,7 @@ def _as_before(entry: Entry, stamp: Stamp, *, plan_id: str, merged: Collection[s
     return decisions.amend(before, stamp, op="consolidate")
 
 
-def is_of(entry: Entry, plan_id: str) -> bool:
+def was_changed_by(entry: Entry, plan_id: str) -> bool:
     """Whether the last change of the entry was by this plan."""
     return entry.reorganised is not None and entry.reorganised.plan == plan_id
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from memfiles.entries.budgets import FolderTotals, Tally, excess
 from memfiles.entries.callers import Caller, Partition, check_caller, check_changes, home_scope, own_level
-from memfiles.entries.consolidation.application import Application, Applied, is_of, undone
+from memfiles.entries.consolidation.application import Application, Applied, undone, was_changed_by
 from memfiles.entries.consolidation.plan import (
     FOLDED,
     FirstSentences,
@@ -41,7 +41,7 @@ from memfiles.entries.purge import Purger
 from memfiles.entries.reader import EntryDatabase, summary_of
 from memfiles.errors import EntryNotFound, InvalidArgument, MemfilesError, RevisionConflict
 from memfiles.index import groups, queries
-from memfiles.index.database import left_by
+from memfiles.index.database import marks_of_plan
 from memfiles.index.rows import row_of
 from memfiles.index.search.embedder import CircuitBreaker, ModelUnavailable
 from memfiles.records import late_logger as _log
@@ -86,7 +86,7 @@ class Consolidator:
         home = _home(caller)
         entries = [entry for entry in self._entries(home, progress) if self._db.is_live(entry)]
         self._db.index.catch_up(reads=True)
-        reads = self._db.index.ask(lambda connection: queries.reads(connection, queries.parts(connection, [home])))
+        reads = self._db.index.ask(lambda connection: queries.reads_of(connection, queries.parts(connection, [home])))
         return plan_consolidation(
             [_member(each, reads.get(each.path, (0, None))) for each in entries],
             self._limits(share),
@@ -184,8 +184,8 @@ class Consolidator:
         """
         check_text(plan_id, what="the id of a plan")
         stamp, own = Stamp(self._db.now(), caller.actor(None)), own_level(caller)
-        found = [entry for place in own.values() for entry in self._entries(place) if is_of(entry, plan_id)]
-        marks = map(self._db.mark, self._db.index.ask(lambda connection: left_by(connection, plan_id)))
+        found = [entry for place in own.values() for entry in self._entries(place) if was_changed_by(entry, plan_id)]
+        marks = map(self._db.mark, self._db.index.ask(lambda connection: marks_of_plan(connection, plan_id)))
         places = {place[:2] for place in own.values()}
         left = [mark for mark in marks if mark is not None and (mark.folder, mark.level) in places]
         changed: list[EntryRecord] = [*found, *left]

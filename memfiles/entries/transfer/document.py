@@ -19,7 +19,7 @@ from memfiles.errors import InvalidArgument
 from memfiles.records.entry import FACETS, MAX_ALIASES, MAX_LABEL_BYTES, MAX_SOURCES, Provenance
 from memfiles.records.keys import ENTRY_ID_PATTERN, KEY_MAX_BYTES, check_key
 from memfiles.records.record import MAX_COUNT, TIMESTAMP_PATTERN
-from memfiles.workflow.problems import printable, shown
+from memfiles.workflow.problems import in_quotes, printable
 
 FILE_MAX_BYTES = 8 * 1024 * 1024
 """The most bytes of a file that holds one entry."""
@@ -149,7 +149,7 @@ def parsed_document(fields: Mapping[str, Any], content: str, *, where: str) -> P
             return Parsed(skipped=(Skipped(where, f"{name} must be {words}"),))
     if problem := key_problem(known["key"]):
         return Parsed(skipped=(Skipped(where, problem),))
-    left_out = tuple(Skipped(where, f"the field{shown(name)} is unknown; the rest was read") for name in unknown)
+    left_out = tuple(Skipped(where, f"the field{in_quotes(name)} is unknown; the rest was read") for name in unknown)
     frozen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
     return Parsed((Document(content=content, where=where, **frozen),), left_out)
 

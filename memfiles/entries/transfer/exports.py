@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from memfiles.entries.transfer.document import Document, Parsed, Skipped, as_one, is_time, key_problem, limited, printed
 from memfiles.entries.transfer.folders import SourceFile
 from memfiles.entries.transfer.formats import Format, line_objects
-from memfiles.entries.transfer.notes import checked_document, fitting, tag
+from memfiles.entries.transfer.notes import checked_document, tag, valid_tags
 
 _CHUNK, _VALUE_MAX = 1 << 20, 1 << 26  # characters; a value takes up to 20 times as much memory as its text
 _BLANKS = re.compile(r"[ \t\r\n]*")
@@ -195,7 +195,7 @@ def _mem0_memory(item: Any, *, where: str) -> Parsed:
         return Parsed(skipped=(Skipped(where, "this is not a memory: it has no text under memory"),))
     metadata, categories = item.get("metadata"), item.get("categories")
     named = [f"{name}: {value}" for name, value in metadata.items()] if isinstance(metadata, dict) else []
-    tags, lost = fitting([*(categories if isinstance(categories, list) else []), *named])
+    tags, lost = valid_tags([*(categories if isinstance(categories, list) else []), *named])
     created, updated = _moment(item.get("created_at")), _moment(item.get("updated_at"))
     document = Document(
         f"mem0/{_text(item.get('id')) or _hash(item['memory'])}",

@@ -95,7 +95,7 @@ def read_folder(
     yield from _walk(_Place(root, "", 0, most), wanted)
 
 
-def bounded(walk: Iterator[SourceFile | Skipped], *, most: int) -> Iterator[SourceFile | Skipped]:
+def limit_reports(walk: Iterator[SourceFile | Skipped], *, most: int) -> Iterator[SourceFile | Skipped]:
     """The files and reports of a source, the reports only up to a number.
 
     ``InvalidArgument`` after 200,000 files, or after ``most`` bytes: then nothing of it should be used.

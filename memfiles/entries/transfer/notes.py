@@ -157,7 +157,7 @@ def _note(
     written = fields.get("tags")
     tags = written.split(",") if isinstance(written, str) else written if isinstance(written, list) else []
     kind = fields.get("type")
-    kept, lost = fitting([*tags, *([kind] if kind != "note" else [])])
+    kept, lost = valid_tags([*tags, *([kind] if kind != "note" else [])])
     parsed = checked_document(Document(keys[path], text, tags=kept, links=links[:MAX_LINKS] or None, where=path))
     if lost or len(links) > MAX_LINKS:
         what = f"{lost} tags and {max(0, len(links) - MAX_LINKS)} links were left out: an entry takes {MAX_TAGS} each"
@@ -171,7 +171,7 @@ def _target(link: str, *, folder: PurePosixPath) -> str:
     return posixpath.normpath(path.lstrip("/") if path.startswith("/") else str(folder / path))
 
 
-def fitting(tags: Iterable[object]) -> tuple[tuple[str, ...], int]:
+def valid_tags(tags: Iterable[object]) -> tuple[tuple[str, ...], int]:
     """The tags that an entry can have, and how many were left out."""
     given = [tag for tag in tags if tag not in (None, "")]
     texts = dict.fromkeys(str(tag).strip().removeprefix("#") for tag in given if isinstance(tag, (str, int)))

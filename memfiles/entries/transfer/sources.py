@@ -19,7 +19,7 @@ from memfiles.entries.transfer.folders import (
     Folder,
     SourceFile,
     Wanted,
-    bounded,
+    limit_reports,
     read_file,
 )
 from memfiles.entries.transfer.formats import FORMATS, SUFFIX, Format
@@ -72,7 +72,7 @@ def read(path: str | os.PathLike[str], *, format: Format | None = None) -> Parse
     if chosen == "memory-directory" and tree.name != "memories" and isinstance(tree, Folder):
         inner = os.path.join(path, "memories")
         tree = Folder(inner) if os.path.isdir(inner) and not os.path.islink(inner) else tree
-    return _parsed(bounded(tree.files(_wanted(chosen, tree), most=FILE_MAX_BYTES), most=LINES_MAX_BYTES), chosen)
+    return _parsed(limit_reports(tree.files(_wanted(chosen, tree), most=FILE_MAX_BYTES), most=LINES_MAX_BYTES), chosen)
 
 
 def _tree(path: str) -> Tree | None:
@@ -183,7 +183,7 @@ def _exported(path: str, tree: Tree | None, format: Format) -> Parsed:
     def files() -> Iterator[SourceFile]:
         nonlocal others
         found = chain.from_iterable(each.files(_is_json, most=LINES_MAX_BYTES) for each in (tree, *inner))
-        for item in bounded(found, most=EXPORT_MAX_BYTES):
+        for item in limit_reports(found, most=EXPORT_MAX_BYTES):
             if isinstance(item, SourceFile):
                 yield item
             elif item.why != NOT_A_PART:

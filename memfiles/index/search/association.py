@@ -226,7 +226,7 @@ def ties(
     return Ties(near, others, leading=frozenset(best[:LENDERS]))
 
 
-def lent(
+def lent_scores(
     scores: Mapping[int, float],
     tied: Ties,
     *,
@@ -307,7 +307,7 @@ def _gained(
     return found
 
 
-def of_runs(
+def run_bonuses(
     scores: Mapping[int, float],
     runs: Mapping[int, RunThread],
     lengths: Mapping[int, int],

@@ -108,9 +108,9 @@ class SearchScope:
         """``keep`` is None if all rows with text count. The ``shadowed`` rows never do."""
         self.connection = connection
         self._counted = WordCounts() if counts is None else counts
-        self.texts = fts.opened(connection, parts)
+        self.texts = fts.open_texts(connection, parts)
         self.shadowed = frozenset(shadowed)
-        self._hidden = fts.tokens(connection, shadowed) if shadowed else []
+        self._hidden = fts.tokens_of(connection, shadowed) if shadowed else []
         self.entries = sum(texts.size for texts in self.texts) - len(self._hidden)
         self._keep = keep
         self._kept: dict[int, bool] = {}
@@ -199,11 +199,11 @@ class SearchScope:
             more, is_all = self._with_words(texts, terms, wanted=wanted)
             found += more
             are_all &= is_all
-        return fts.tokens(self.connection, found) if found else [], are_all
+        return fts.tokens_of(self.connection, found) if found else [], are_all
 
     def traits(self, ids: Collection[int]) -> dict[int, int]:
         """The traits of these entries."""
-        return {text.id: text.traits for text in fts.tokens(self.connection, ids)} if ids else {}
+        return {text.id: text.traits for text in fts.tokens_of(self.connection, ids)} if ids else {}
 
     def with_substring(self, needle: str, *, wanted: int) -> list[StoredText]:
         """The entries that count and contain ``needle``, newest first in each partition."""
@@ -255,7 +255,7 @@ def _counted(connection: sqlite3.Connection, texts: PartTexts, since: PartState,
     ids = [id for (id,) in connection.execute(new, (texts.part, since.stamp, MOST_ADDED + 1))]
     if len(ids) > MOST_ADDED:
         return False
-    for tokens in fts.tokens(connection, ids) if ids else ():
+    for tokens in fts.tokens_of(connection, ids) if ids else ():
         for stem in counts.keys() & tokens.stems:
             counts[stem] += 1
     return True

@@ -125,7 +125,7 @@ def search(
     _add_substrings(scope, needles_of(query, missing), ranked, wanted=max(ENOUGH, limit))
     if embedder:
         matrices = Matrices() if matrices is None else matrices
-        vectors.fill(connection, scope.parts, embedder, matrices)
+        vectors.embed_missing(connection, scope.parts, embedder, matrices)
         share = weights.meaning * max(ranked.scores.values(), default=1.0)
         near = vectors.gains(scope, embedder, read_part(query), share=share, matrices=matrices, associate=associate)
         ranked.add(near, leg="meaning")
@@ -195,11 +195,11 @@ def _associate(
     near, traits = tied.near, ranked.traits
     _learn_traits(scope, ranked, near)
     asking = {id for id in near if traits[id] & ASKS}
-    bonus = association.of_runs(scores, {id: it.run for id, it in near.items()}, ranked.lengths, weights=weights)
+    bonus = association.run_bonuses(scores, {id: it.run for id, it in near.items()}, ranked.lengths, weights=weights)
     raised = {id: bonus[it.run] for id, it in near.items() if it.run in bonus}
     sums = sorted([score + raised.get(id, 0.0) for id, score in scores.items()], reverse=True)
     enough = sums[limit - 1] * (1 - weights.asks) - wished if len(sums) >= limit else 0.0
-    gains = association.lent(scores, tied, asking=asking, bonus=bonus, enough=enough, weights=weights)
+    gains = association.lent_scores(scores, tied, asking=asking, bonus=bonus, enough=enough, weights=weights)
     for id, it in near.items() if raised else ():
         for other in (*it.after, *(it.before if id in tied.leading else ())) if id in raised else ():
             if other in gains:

@@ -278,20 +278,20 @@ def fill_index(index: Index, view: Sequence[PartitionKey], embedder: Embedder, m
             raise ModelUnavailable("the embedder has not read all entries yet; search again")
         found = embedder.embed([content for _, content in batch])
         made = list(zip((digest for digest, _ in batch), found, strict=True))
-        index.change(lambda connection: keep(connection, model, made), durable=False)  # noqa: B023 (called at once)
+        index.change(lambda connection: store_vectors(connection, model, made), durable=False)  # noqa: B023 (called at once)
 
 
-def fill(
+def embed_missing(
     connection: sqlite3.Connection, parts: Sequence[int], embedder: Embedder, matrices: Matrices | None = None
 ) -> None:
     """Embed contents that have no vector yet, in the caller's transaction."""
     matrices = Matrices() if matrices is None else matrices
     while batch := matrices.missing(connection, parts, embedder.model_id):
         found = embedder.embed([content for _, content in batch])
-        keep(connection, embedder.model_id, zip((digest for digest, _ in batch), found, strict=True))
+        store_vectors(connection, embedder.model_id, zip((digest for digest, _ in batch), found, strict=True))
 
 
-def keep(connection: sqlite3.Connection, model: str, vectors: Iterable[tuple[bytes, Any]]) -> None:
+def store_vectors(connection: sqlite3.Connection, model: str, vectors: Iterable[tuple[bytes, Any]]) -> None:
     """Write vectors, by the digests of their contents, in the caller's transaction."""
     import numpy
 

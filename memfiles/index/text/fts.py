@@ -86,7 +86,7 @@ class PartState(NamedTuple):
 
 
 class PartTexts:
-    """The texts of one partition, to be searched on one connection; made by ``opened``."""
+    """The texts of one partition, to be searched on one connection; made by ``open_texts``."""
 
     def __init__(self, connection: sqlite3.Connection, part: int, name: str, *, state: PartState) -> None:
         """``name`` is what the names of its tables end in, ``state`` has the number of entries that have text."""
@@ -150,7 +150,7 @@ class PartTexts:
         return [row for (row,) in self._connection.execute(statement, (match, limit))] if match else []
 
 
-def opened(connection: sqlite3.Connection, parts: Sequence[int]) -> list[PartTexts]:
+def open_texts(connection: sqlite3.Connection, parts: Sequence[int]) -> list[PartTexts]:
     """The texts of the given partitions that have any, in the order given, each once."""
     known = _known(connection, parts)
     slots = _filled(connection, {part: version for part, (version, _) in known.items() if version is not None})
@@ -170,7 +170,7 @@ def replace_texts(
     the last one, or another statement opens a savepoint, and each segment makes searches slower.
     """
     held = {part: texts(connection, sorted(ids)) for part, ids in removed.items()}
-    words = {part: tokens(connection, [text.id for text in found]) for part, found in held.items() if found}
+    words = {part: tokens_of(connection, [text.id for text in found]) for part, found in held.items() if found}
     counted = {}
     for part in dict.fromkeys([*words, *added]):
         gone, more = len(held.get(part, ())), len(added.get(part, ()))
@@ -246,7 +246,7 @@ def texts(connection: sqlite3.Connection, ids: Iterable[int]) -> list[StoredText
     return [StoredText(*row) for row in connection.execute(wanted, (as_json(ids),))]
 
 
-def tokens(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tokenizer.TokenizedText]:
+def tokens_of(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tokenizer.TokenizedText]:
     """The tokens of the given entries that have text, in any order."""
     wanted = "SELECT text.id, reading FROM json_each(?) AS asked CROSS JOIN text ON text.id = asked.value"
     return [_read(*row) for row in connection.execute(wanted, (as_json(ids),))]

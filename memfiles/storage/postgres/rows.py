@@ -13,7 +13,7 @@ from memfiles.records.keys import is_record_path
 from memfiles.records.redactions import Piece
 from memfiles.storage.atomic import Signature
 from memfiles.storage.postgres.connections import Connections
-from memfiles.storage.quarantine import FOLDER, KeptCopy, MergeSide, holds
+from memfiles.storage.quarantine import FOLDER, KeptCopy, MergeSide, holds_text
 
 _FETCHED_MAX = 16  # up to so many unknown records are fetched whole before a decision, of more the signatures
 _KEPT_AT_ONCE = 8 << 20  # bytes of kept copies that are fetched together, or one larger copy
@@ -256,7 +256,7 @@ class KeptRows(Struct, frozen=True):
 
     def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
         """See ``KeptCopies``."""
-        return self._remove([id for id, _, data in self._rows(path) if holding is None or holds(data, holding)])
+        return self._remove([id for id, _, data in self._rows(path) if holding is None or holds_text(data, holding)])
 
     def remove_if(self, is_unwanted: Callable[[str, bytes], bool]) -> None:
         """See ``KeptCopies``."""

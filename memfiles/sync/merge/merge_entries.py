@@ -37,7 +37,7 @@ from memfiles.records.lineage import all_origins, are_among, base_revision, chan
 from memfiles.records.marks import MAX_LEFT, MAX_MOVED, EntryRecord, Mark, buries, tombstones_in, vacated
 from memfiles.records.record import Change, Record, extend, successor
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge, supersede
-from memfiles.sync.merge.rebase import how_they_stand
+from memfiles.sync.merge.rebase import relation_by_history
 
 MarksById = Mapping[str, Mark]
 """The tombstones and locations that are known here, by the ids of their entries."""
@@ -185,7 +185,7 @@ def _mark_of(local: EntryRecord, remote: EntryRecord, *, at: str) -> EntryRecord
     return replace(vacated(_heir(local, remote), at), left=left[:MAX_LEFT])
 
 
-def placed(
+def merged_at_place(
     copy: Entry, there: EntryRecord | None, place: Mark, *, on_conflict: ConflictPolicy, at: str, known: MarksById
 ) -> MergeResult[EntryRecord]:
     """The record at the ``place`` of an entry, from the one that is ``there`` and a copy that was elsewhere."""
@@ -225,7 +225,7 @@ def _two_entries(
 ) -> MergeResult[EntryRecord]:
     """Merge two live or retired entries; two saves of one key are joined."""
     texts = _comparable(local, remote)
-    standing = how_they_stand(*texts)
+    standing = relation_by_history(*texts)
     if is_same(local, remote) and set(local.forgotten) == set(remote.forgotten):
         here, there = _has_every_change_of(local, remote), _has_every_change_of(remote, local)
         if standing == "behind" or local == remote or (there and not here):

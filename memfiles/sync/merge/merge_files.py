@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.records.declared_metadata import Metadata, metadata_in
-from memfiles.records.history import parted, texts_in, without
+from memfiles.records.history import texts_in, without, without_lost
 from memfiles.records.lineage import all_origins, relation
 from memfiles.records.record import Change, Record, extend, with_content
 from memfiles.records.redactions import Piece, lacking, reveal
@@ -24,9 +24,9 @@ from memfiles.sync.merge.rebase import (
     Rebased,
     Suffix,
     find_merge_base,
-    how_they_stand,
     is_untouched,
     rebase,
+    relation_by_history,
     splice_change,
     suffix_after,
     without_effect,
@@ -142,7 +142,7 @@ def merge(
     At a first meeting the copies have nothing in common but, perhaps, the seed of the file. ``on_conflict`` says whose
     lines are taken where both changed the same ones differently.
     """
-    standing = how_they_stand(local, remote)
+    standing = relation_by_history(local, remote)
     copies = _cleaned(local, remote, base=base, at=at)
     if (standing in ("equal", "ahead") and copies.local is not local) or (
         standing in ("equal", "behind") and copies.remote is not remote
@@ -191,8 +191,8 @@ def _parted_alike(local: Record, remote: Record, merge_base: MergeBase | None) -
     if not (here.is_whole and there.is_whole) or here.start == there.start:
         return local, remote
     ours, theirs = lost_parts(here.start, there.start)
-    local = parted(local, ours, after=merge_base.local) if ours else local
-    return local, parted(remote, theirs, after=merge_base.remote) if theirs else remote
+    local = without_lost(local, ours, after=merge_base.local) if ours else local
+    return local, without_lost(remote, theirs, after=merge_base.remote) if theirs else remote
 
 
 def supersede(

@@ -150,7 +150,7 @@ class MergeBase:
     is_seed: bool = False
 
 
-def how_they_stand(local: Record, remote: Record) -> Relation:
+def relation_by_history(local: Record, remote: Record) -> Relation:
     """The relation told by the version vectors, else by both histories; unknown: nothing in common."""
     if (told := relation(local, remote)) != "unknown":
         return told

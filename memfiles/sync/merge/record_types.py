@@ -23,7 +23,7 @@ from memfiles.records.record import Change, Record, encode, extend
 from memfiles.records.redactions import Piece, lacking
 from memfiles.sync.merge.merge_entries import MarksById, fate, includes, is_same, merge_entries
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge
-from memfiles.sync.merge.rebase import how_they_stand
+from memfiles.sync.merge.rebase import relation_by_history
 
 SyncedRecord: TypeAlias = Record | EntryRecord
 R = TypeVar("R", Record, EntryRecord)
@@ -114,7 +114,7 @@ def is_overtaken(local: SyncedRecord, by: SyncedRecord) -> bool:
         one, other = local, by
     else:
         return False
-    return bool(lacking(one.redactions, other.redactions)) or how_they_stand(one, other) in ("behind", "diverged")
+    return bool(lacking(one.redactions, other.redactions)) or relation_by_history(one, other) in ("behind", "diverged")
 
 
 def _merge(local: SyncedRecord, remote: SyncedRecord, context: MergeContext) -> MergeResult[SyncedRecord]:

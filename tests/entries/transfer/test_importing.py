@@ -10,7 +10,7 @@ import pytest
 
 from memfiles.entries.transfer import exports, folders, formats
 from memfiles.entries.transfer.document import Document, Parsed, Skipped
-from memfiles.entries.transfer.folders import SourceFile, bounded, read_folder
+from memfiles.entries.transfer.folders import SourceFile, limit_reports, read_folder
 from memfiles.entries.transfer.formats import FORMATS, Format
 from memfiles.entries.transfer.sources import detect, read
 from memfiles.errors import InvalidArgument
@@ -272,7 +272,7 @@ def test_a_folder_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(folders, "FILES_MAX", 3)
 
     with pytest.raises(InvalidArgument, match="more than 3 files"):
-        list(bounded(read_folder(tmp_path, everything), most=99))
+        list(limit_reports(read_folder(tmp_path, everything), most=99))
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_many_reports_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         Skipped("0.bin", "this is not a part of the memory"),
         Skipped("1.bin", "this is not a part of the memory"),
         Skipped(".", "and 3 more that are not a part of the memory"),
-    ] == list(bounded(read_folder(tmp_path, lambda path, is_folder: False), most=99))
+    ] == list(limit_reports(read_folder(tmp_path, lambda path, is_folder: False), most=99))
 
 
 def test_the_root_may_be_reached_through_a_link(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from memfiles.index.database import create_tables
 from memfiles.index.rows import Row as WholeRow
 from memfiles.index.rows import RowWriter
 from memfiles.index.search import association
-from memfiles.index.search.association import Near, RunOrders, Ties, lent, of_runs
+from memfiles.index.search.association import Near, RunOrders, Ties, lent_scores, run_bonuses
 from memfiles.index.search.weights import WEIGHTS, Weights
 from memfiles.index.text import fts
 from memfiles.records.entry import Provenance
@@ -150,7 +150,7 @@ def test_a_run_that_holds_most_matches_tells_nothing() -> None:
     """The bonus of a run falls with the number of its matches, as a run of everything has no subject."""
     lengths = dict.fromkeys(range(500), 5)
     bonus = [
-        of_runs(dict.fromkeys(range(size), 1.0), dict.fromkeys(range(size), ("r", "t")), lengths)[("r", "t")]
+        run_bonuses(dict.fromkeys(range(size), 1.0), dict.fromkeys(range(size), ("r", "t")), lengths)[("r", "t")]
         for size in (2, 10, 200, 400)
     ]
 
@@ -182,7 +182,7 @@ def test_who_wants_fewer_hits_gets_the_first_of_them() -> None:
 def _plainly_lent(
     scores: dict[int, float], tied: Ties, asking: set[int], weights: Weights = WEIGHTS
 ) -> dict[int, float]:
-    """What ``lent`` must find, one entry after the other and nothing left out."""
+    """What ``lent_scores`` must find, one entry after the other and nothing left out."""
     found = {}
     for target in range(60):
         loans, best, asked = [], 0.0, 0.0
@@ -228,7 +228,7 @@ def test_loans_are_those_that_are_added_up_one_by_one(seed: int) -> None:
     enough = dice.choice((0.0, 0.6, 1.5))
 
     expected = _plainly_lent(scores, tied, asking)
-    found = lent(scores, tied, asking=asking, bonus=bonus, enough=enough)
+    found = lent_scores(scores, tied, asking=asking, bonus=bonus, enough=enough)
     left_out = expected.keys() - found.keys()
 
     assert {id: expected[id] for id in found} == found
@@ -282,7 +282,9 @@ def test_neighbours_are_remembered_as_they_are(
                         level=level,
                     )
             ids = [id for (id,) in connection.execute("SELECT id FROM text")]
-            texts = fts.opened(connection, [part for (part,) in connection.execute("SELECT id FROM part ORDER BY id")])
+            texts = fts.open_texts(
+                connection, [part for (part,) in connection.execute("SELECT id FROM part ORDER BY id")]
+            )
             but = dice.sample(ids, len(ids) // 8) if dice.random() < 0.5 else []
             asked = dice.sample(ids, len(ids) // 2)
 
@@ -305,7 +307,7 @@ def test_neighbours_are_looked_up_a_few_times_only() -> None:
             if turn == 3:
                 _put(connection, 100, run="r", at=100)
             looked.clear()
-            orders.neighbours(connection, fts.opened(connection, [1]), ids[:2], but=())
+            orders.neighbours(connection, fts.open_texts(connection, [1]), ids[:2], but=())
             counts.append(len(looked))
 
     assert [1, 1, 0, 1, 1, 1, 1, 0] == counts

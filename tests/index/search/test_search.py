@@ -184,7 +184,7 @@ def test_any_text_can_be_saved_found_and_removed(key: str, content: str, tags: l
     texts.replace_texts(rows.connection, {}, {1: [(1, key, content, tags)]})
     texts.replace_texts(rows.connection, {1: [1]}, {})
     texts.replace_texts(rows.connection, {}, {1: [(1, key, content + " zebra", tags)]})
-    found = texts.opened(rows.connection, [1])[0].best('"zebra"', limit=10)
+    found = texts.open_texts(rows.connection, [1])[0].best('"zebra"', limit=10)
     texts.replace_texts(rows.connection, {1: [1]}, {})
 
     assert ([1], []) == (found, rows.connection.execute("SELECT * FROM counts_1").fetchall())

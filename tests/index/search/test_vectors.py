@@ -113,7 +113,7 @@ def test_a_scrub_takes_vectors_of_removed_contents_along(tmp_path: Path) -> None
     """A vector tells about its text, so it goes with it."""
     rows = Rows(str(tmp_path / "index.db"))
     rows.save(Row("a", "a dog"), Row("b", "coffee"))
-    vectors.fill(rows.connection, [1], SubjectEmbedder())
+    vectors.embed_missing(rows.connection, [1], SubjectEmbedder())
     rows.remove("a")
     texts.scrub(rows.connection)
 
@@ -191,7 +191,7 @@ def test_a_change_rereads_no_other_vector() -> None:
     rows.search("drink", embedder=embedder, matrices=kept)
     rows.remove("same")
     rows.save(Row("new", "a car"))
-    vectors.fill(rows.connection, [1], embedder, kept)
+    vectors.embed_missing(rows.connection, [1], embedder, kept)
     rows.connection.execute("UPDATE vector SET data = x'00' WHERE digest NOT IN (SELECT digest FROM text WHERE id = 5)")
     found = rows.keys("car", associate=False)
     rows.search("drink", embedder=embedder, matrices=kept)

@@ -35,7 +35,7 @@ def test_many_changes_at_once_are_as_each_by_itself(size: int) -> None:
     gone, other = range(1, 30, 3), range(2, 30, 3)
     new: list[texts.NewText] = [(id, f"k{id - 1}", f"milk {id}", []) for id in (*other, size + 1)]
     texts.replace_texts(rows.connection, {1: [*gone, *other]}, {1: new})
-    (opened,) = texts.opened(rows.connection, [1])
+    (opened,) = texts.open_texts(rows.connection, [1])
 
     left = sorted({*range(1, size + 1)} - {*gone, *other})
     assert left == sorted(opened.all('"tea"')) == sorted(opened.containing("tea", limit=size))
@@ -71,7 +71,7 @@ def test_what_was_not_committed_is_not_there() -> None:
     before = _tables(rows.connection)
     rows.connection.execute("BEGIN")
     texts.replace_texts(rows.connection, {}, {4: [(1, "k", "tea", [])]})
-    found = texts.opened(rows.connection, [4])[0].best('"tea"', limit=1)
+    found = texts.open_texts(rows.connection, [4])[0].best('"tea"', limit=1)
     rows.connection.rollback()
 
     assert ([1], before, []) == (found, _tables(rows.connection), texts.with_text(rows.connection, [4]))
@@ -107,8 +107,8 @@ def test_counts_follow_what_is_put_and_removed() -> None:
     rows.remove("a")
 
     assert ({"tea": 1, "milk": 1}, 2) == (
-        texts.opened(rows.connection, [1])[0].counts(["tea", "milk", "coffe"]),
-        texts.opened(rows.connection, [1])[0].size,
+        texts.open_texts(rows.connection, [1])[0].counts(["tea", "milk", "coffe"]),
+        texts.open_texts(rows.connection, [1])[0].size,
     )
 
 
@@ -124,7 +124,7 @@ def test_a_search_scans_no_table_of_a_large_partition() -> None:
     rows.connection.set_trace_callback(None)
     steps = [row[3] for each in asked if each.lstrip().startswith("SELECT") for row in _plan(rows.connection, each)]
 
-    assert (["k77"], SMALL + 30) == (found, texts.opened(rows.connection, [1])[0].size)
+    assert (["k77"], SMALL + 30) == (found, texts.open_texts(rows.connection, [1])[0].size)
     assert [] == [step for step in steps if re.match(r"SCAN (?!CONSTANT|\(subquery|.*VIRTUAL TABLE)", step)]
 
 
@@ -137,7 +137,7 @@ def test_a_tag_is_matched_whole() -> None:
     rows = Rows()
     rows.save(Row("a", tags=("blue tea",)), Row("b", tags=("tea",)), Row("c", "tea"))
 
-    assert [rows.id("b")] == texts.opened(rows.connection, [1])[0].tagged("tea", limit=5)
+    assert [rows.id("b")] == texts.open_texts(rows.connection, [1])[0].tagged("tea", limit=5)
 
 
 @pytest.mark.parametrize("tag", ["C++", "camelCase", "\U0001f389", "fun\U0001f389"])
@@ -146,7 +146,7 @@ def test_a_tag_that_is_spelled_out_is_found_among_others(tag: str) -> None:
     rows = Rows()
     rows.save(Row("a", "x", tags=(tag, "other")), Row("b", "y", tags=("other",)))
 
-    assert [rows.id("a")] == texts.opened(rows.connection, [1])[0].tagged(tag, limit=5)
+    assert [rows.id("a")] == texts.open_texts(rows.connection, [1])[0].tagged(tag, limit=5)
 
 
 def test_a_scrub_leaves_no_byte_of_removed_text(tmp_path: Path) -> None:
@@ -187,6 +187,6 @@ def test_a_text_that_is_not_as_it_was_written_is_damage(reading: str | None) -> 
     rows.save(Row("a", "tea"))
     rows.connection.execute("UPDATE text SET reading = ?", (reading,))
     with pytest.raises(sqlite3.DatabaseError) as raised:
-        texts.tokens(rows.connection, [rows.id("a")])
+        texts.tokens_of(rows.connection, [rows.id("a")])
 
     assert sqlite3.SQLITE_CORRUPT == raised.value.sqlite_errorcode

@@ -83,7 +83,7 @@ def test_only_a_partition_that_grew_has_tables_of_its_own() -> None:
     rows.remove("one more")
 
     assert (before, True, grown) == (full, "words_1" in grown, _tables(rows))
-    assert (SMALL, ["k7"]) == (texts.opened(rows.connection, [1])[0].size, rows.keys("tea 7", limit=1))
+    assert (SMALL, ["k7"]) == (texts.open_texts(rows.connection, [1])[0].size, rows.keys("tea 7", limit=1))
 
 
 def test_what_is_saved_after_a_search_is_found_by_the_next() -> None:

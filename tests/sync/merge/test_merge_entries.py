@@ -12,7 +12,7 @@ from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
 from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import Stamp, successor
-from memfiles.sync.merge.merge_entries import MarksById, merge_entries, placed
+from memfiles.sync.merge.merge_entries import MarksById, merge_entries, merged_at_place
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult
 from tests.support.records import redact
 from tests.support.saved import buried, deleted, location, refaceted, resaved, saved, saved_over, tombstone
@@ -375,7 +375,7 @@ def test_an_entry_that_followed_another_one_takes_its_place() -> None:
     mark = here(vacated(x, at(2)))
     y = here(saved_over(mark, "steps", "y\n", at=at(3), given_id=Y))
     elsewhere = here(saved("then", "z\n", given_id=Y))
-    z = entry_of(placed(elsewhere, mark, location(x), on_conflict="local", at=at(3), known={})).stamped(HERE)
+    z = entry_of(merged_at_place(elsewhere, mark, location(x), on_conflict="local", at=at(3), known={})).stamped(HERE)
 
     assert [(y, y), (z, z)] == [(merged(x, it).record, merged(it, x).record) for it in (y, z)]
 
@@ -427,21 +427,21 @@ def test_a_copy_of_a_moved_entry_is_merged_where_it_is_now() -> None:
     """With all that was changed in it, and under its own key again nowhere."""
     before = here(saved("steps", "one\ntwo\nthree\n", given_id=X))
     place = location(saved("then", given_id=X))
-    now = placed(
+    now = merged_at_place(
         here(resaved(before, "ONE\ntwo\nthree\n", at=at(2))), None, place, on_conflict="local", at=at(4), known={}
     ).record
     copy = there(resaved(before, "one\ntwo\nTHREE\n", at=at(3)))
-    found = entry_of(placed(copy, now, place, on_conflict="local", at=at(5), known={}))
+    found = entry_of(merged_at_place(copy, now, place, on_conflict="local", at=at(5), known={}))
 
     assert ("ONE\ntwo\nTHREE\n", "then", X, place.target) == (found.content, found.key, found.id, found.path)
-    assert now == placed(before, now, place, on_conflict="local", at=at(5), known={}).record
+    assert now == merged_at_place(before, now, place, on_conflict="local", at=at(5), known={}).record
 
 
 def test_a_mark_of_another_entry_takes_nothing_from_one_that_is_moved_there() -> None:
     """What the two paths say of versions cannot be compared, however alike it looks."""
     other = there(here(resaved(saved("then", "other\n", given_id=Y), "again\n", at=at(2))))
     copy = here(resaved(here(saved("steps", "x\n", given_id=X)), "changed\n", at=at(3)))
-    found = placed(
+    found = merged_at_place(
         copy, vacated(other, at(4)), location(saved("then", given_id=X)), on_conflict="local", at=at(5), known={}
     )
 
@@ -457,7 +457,7 @@ def test_a_change_of_a_moved_entry_is_kept_whatever_its_new_path_knows_of_other_
     moved_there = replace(before, text=successor(arrived, origins={HERE: 5}, revision=5), key="then")
     now = there(refaceted(moved_there, at=at(3)))
     copy = here(resaved(before, "changed\n", at=at(2)))
-    found = entry_of(placed(copy, now, place, on_conflict="local", at=at(5), known={}))
+    found = entry_of(merged_at_place(copy, now, place, on_conflict="local", at=at(5), known={}))
 
     assert "changed\n" in [content.decode() for _, content in contents(found.text)]
 
