@@ -1,4 +1,4 @@
-"""Session tools for the tool runner of Anthropic's SDK, and messages with what memory holds about the question.
+"""Session tools for the tool runner of Anthropic's SDK, and messages with recall of the question.
 
 The rule this module enforces: it only translates. The model's arguments go to the session unchanged, and a failure
 comes back as the tool error that the runner shows the model. The runner does not tell a tool the id of its call, so the

@@ -1,4 +1,4 @@
-"""Eviction: what a commit is over, and what goes for it, least destructive first.
+"""Eviction: the budgets that a commit exceeds, and the remedy in the same commit, least destructive first.
 
 The rules this file guards: expired entries go first; then exact duplicates are merged and episodes folded into notes;
 then those worth least are evicted. Nothing that was just saved goes. The cost depends on what is saved and goes, not on

@@ -1,4 +1,4 @@
-"""The log of an entry, its earlier contents, and what is left of entries that are gone.
+"""The log of an entry, its earlier contents, and the lists of deleted and of forgotten entries.
 
 The rule this file guards: a session is told of a change only if it may see the place where the entry was when it was
 made, and it is given the content after such a change alone. An entry that came from elsewhere brings its history along,

@@ -1,4 +1,4 @@
-"""Renames and renewals of entries in one batch, and the moves that a save of their key costs.
+"""Renames and renewals of entries in one batch, and the moves of shadowing entries that a save causes.
 
 The rules this file guards: new keys are given all or none, not to entries that changed meanwhile, and an entry keeps
 its id, its times and all its fields. ``decisions.relocated`` says what a move leaves behind. And what a read renews,

@@ -1,4 +1,4 @@
-"""Purging: erases what nobody sees any more, once it was kept long enough, and the entries of runs that are over.
+"""Purging: erases hidden and expired entries after their retention, and the entries of runs that are over.
 
 The rules this file guards:
 

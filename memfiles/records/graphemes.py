@@ -1,4 +1,4 @@
-"""Where a text may be cut without splitting emoji sequences, flags, accents or Hangul syllables, and its tokens.
+"""Grapheme boundaries, at which a text may be cut; an estimate of its tokens; and names and texts made safe to show.
 
 A short form of the boundary rules in Unicode Standard Annex 29. A sequence longer than any real character, such as a
 letter with a hundred accents, is cut at the limit.

@@ -1,4 +1,4 @@
-"""The audit read: what was done by whom, newest first; its files in a memory directory; and months too old to keep.
+"""Audit reader: the events, newest first; the audit's files in a memory directory; and the removal of old months.
 
 The rules this file guards: a log of any size is read in bounded memory, backwards, and only as far as it is asked for;
 a damaged line is counted and named, and hides no other; no link is followed; a line is written whole, by one call.

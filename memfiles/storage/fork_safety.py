@@ -1,4 +1,4 @@
-"""What belongs to the whole process: forks, interrupts, its end, and Python's collector of cycles.
+"""Hazards of the whole process: forks, interrupts, its exit, and Python's collector of cycles.
 
 An object renews itself in a forked child, where a lock that another thread held is never released.
 """

@@ -1,4 +1,4 @@
-"""Oversight: what the operator of a memory sees of all agents, users and levels: its audit, and its statistics.
+"""Oversight: the operator's audit and statistics of a memory, across all agents, users and levels.
 
 The rule this file guards: no session can reach it, and it returns neither content nor the key of an entry.
 """

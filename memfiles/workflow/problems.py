@@ -1,4 +1,4 @@
-"""Problems of a document: their position, their wording, and those between its parts.
+"""Problems of a document: their positions, their wording, and the checks across its parts.
 
 The rule this file guards: no message repeats a value. Keys are shown only if they look like identifiers, because a
 mis-indented line of somebody's memory may be read as a key.

@@ -1,4 +1,4 @@
-"""Exchange of entries with files: one Markdown file per entry or one JSON object per line, and what others wrote.
+"""Exchange of entries with files: one Markdown file per entry, one JSON object per line, and foreign formats.
 
 The rules this file guards:
 

@@ -1,4 +1,4 @@
-"""JSON that other programs export: what they remember becomes entries, and conversations become nothing by themselves.
+"""JSON exports of other programs: memories become entries; a conversation alone does not.
 
 The rule this file guards: whatever is not taken is counted and told, with its place, and no value is quoted. A value is
 recognised by its shape and not by the name of its file, as the layouts changed several times.

@@ -1,4 +1,4 @@
-"""Traits: what can be told of a text, or of what a question wants, from a few words; they move a score a little.
+"""Traits of texts and of the answers that a question wants, read from a few words; they move a score a little.
 
 A text asks if it ends with a question mark, and a note on a picture in brackets may follow. It tells when if it names a
 moment, and how many if it has a number.

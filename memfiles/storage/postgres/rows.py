@@ -1,4 +1,4 @@
-"""The rows of a workspace: what is read of them, what a decision is told, and the copies that were put aside."""
+"""The rows of a workspace: reads of them, a decision's view of them, and the copies that were put aside."""
 
 from __future__ import annotations
 
