@@ -344,7 +344,7 @@ class Memory:
             raise
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        """Say that nobody closed it, where Python tells of such things (``-X dev``). Its threads end by themselves."""
+        """Warn that it was never closed, if Python shows such warnings (``-X dev``). Its threads end by themselves."""
         if not self._closed:
             warn(f"a memory was never closed: {self.manager.place.title}", ResourceWarning, source=self.workflow)
 

@@ -72,7 +72,7 @@ class Remedy(Struct, frozen=True):
 
 
 class EvictionPolicy:
-    """The budgets of one open memory: what a commit is over, and what goes for it."""
+    """The budgets of one open memory: which of them a commit exceeds, and the remedy."""
 
     def __init__(self, db: EntryDatabase) -> None:
         self._db = db

@@ -250,7 +250,7 @@ class Forgetter:
         return _Found(tuple(entries), tuple(survivors), held_by)
 
     def _check_readable(self, view: View) -> None:
-        """``StorageFailed`` if a record of these places cannot be read: nobody can tell whether it is selected."""
+        """``StorageFailed`` if a record of these places cannot be read: it is unknown whether it is selected."""
         folders = tuple({f"{ENTRIES}/{place.folder}/" for place in view})
         if unread := sorted(path for path in self._db.index.unread if path.startswith(folders)):
             raise StorageFailed(f"nothing was forgotten, as {unread[0]} cannot be read, and may have to go as well")

@@ -89,7 +89,7 @@ def relocate(db: EntryDatabase, caller: Caller, keys: Mapping[str, str]) -> None
 
 
 def remembered(db: EntryDatabase, record: EntryRecord | None, stamp: Stamp) -> EntryRecord | None:
-    """The record to save over; what is left of a user who was forgotten and came back counts as none."""
+    """The record to save over; one from before its user was forgotten and came back counts as none."""
     if isinstance(record, Entry) and record.epoch and db.is_forgotten(record.epoch):
         return vacated(record, stamp.at, by=stamp.by)
     return record

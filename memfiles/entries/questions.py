@@ -199,7 +199,7 @@ def as_text(value: object, what: str) -> str:
 
 
 def found_by(hit: Hit) -> Found:
-    """The entry of a hit as its row and its text tell it."""
+    """The entry of a hit, from its row and its text."""
     row = hit.row
     found = {name: getattr(row, name) for name in _OF_ROW}
     provenance = row.provenance if f"/{USERS}/" in row.scope else row.provenance.told_to_others

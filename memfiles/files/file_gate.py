@@ -188,7 +188,7 @@ def _scrub(manager: MemoryManager, revisions: Mapping[str, int], scrub: Callable
 
 
 def check_carried(redaction: Redaction, *, mirror: Mirror | None) -> None:
-    """``MirrorRefused`` after a redaction that the mirror cannot tell other machines of."""
+    """``MirrorRefused`` after a redaction that the mirror cannot carry to other machines."""
     is_changed = redaction.in_content or redaction.in_history
     if not is_changed or mirror is None:
         return

@@ -315,7 +315,7 @@ class Announcements:
 
 
 class Announced:
-    """Commits of a program that has no index, told to the indexes of others; see ``CommitHook``."""
+    """Commits of a program that has no index, announced to the indexes of others; see ``CommitHook``."""
 
     def __init__(self, directory: int) -> None:
         """``directory`` is the memory directory's descriptor."""
@@ -344,7 +344,7 @@ class Announced:
 
 @contextmanager
 def announced(store: RecordStore) -> Iterator[Announced | None]:
-    """See ``Announced``; None for a store without files, whose feed tells of every commit."""
+    """See ``Announced``; None for a store without files, whose feed has every commit."""
     if (files := with_files(store)) is None:
         yield None
         return

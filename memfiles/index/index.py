@@ -123,7 +123,7 @@ class Index:
             return work()
 
     def _follow(self) -> None:
-        """Have the records read again that the feed tells of."""
+        """Have the records read again that the feed names."""
         with self._following:
             if not self._maintenance.is_open and not self._is_stuck:
                 self._maintain(self._maintenance.open)  # which knows where it was left

@@ -330,7 +330,7 @@ def matching(connection: sqlite3.Connection, parts: Sequence[int], filters: Filt
 
 
 def of_ids(connection: sqlite3.Connection, ids: Collection[str]) -> list[str]:
-    """The paths of all records that tell of these ids, entries and marks."""
+    """The paths of all records with these ids, entries and marks."""
     statement = f"SELECT path FROM entry WHERE id IN ({_OF_IDS}) ORDER BY path"
     return [path for (path,) in connection.execute(statement, {"ids": as_json(sorted(ids))})]
 

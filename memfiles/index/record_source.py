@@ -158,7 +158,7 @@ class RecordSource(Struct, frozen=True):
         """There is no feed."""
 
     def resume(self, point: str | None) -> bool:
-        """The files tell by themselves whether the rows are theirs."""
+        """The files themselves show whether the rows are theirs."""
         return True
 
     def _row(self, path: str) -> Row | None:
@@ -236,7 +236,7 @@ def _rows(statement: str, values: tuple[Any, ...], connection: sqlite3.Connectio
 
 
 class StoreSource:
-    """The records of a store without files, of which its feed tells what changed; see ``RecordSource``.
+    """The records of a store without files, whose feed says what changed; see ``RecordSource``.
 
     The rows are of this process alone. They are compared with all records once, and with what the feed tells since,
     before every answer: so an answer includes every commit that was acknowledged before it was asked for.
@@ -309,7 +309,7 @@ class StoreSource:
         return None if told.complete else [path for path in told.records if entry_place(path) is not None]
 
     def take(self) -> None:
-        """The rows have, or will have, what the feed told so far."""
+        """The rows have, or will have, the changes of the feed so far."""
         self.heard = self._point
 
     def resume(self, point: str | None) -> bool:

@@ -226,7 +226,7 @@ def _surviving_spans(
 
 
 def _find(piece: Piece, text: bytes, coded: bytes) -> bytes | None:
-    """The piece's text if it stands in ``text``, which is given ``coded`` as well."""
+    """The piece's text if it is in ``text``, which is given ``coded`` as well."""
     width, count = _shape(piece.size)
     codes = bytes(piece.hint >> index * width & (1 << width) - 1 for index in range(count))
     needle, wrong = _coded(codes, width)[: count - 8 // width + 1], b""

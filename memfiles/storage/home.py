@@ -136,7 +136,7 @@ class MirrorSide(Protocol):
         """The turns of this name."""
 
     def identity(self) -> str:
-        """What tells this home from a copy of it, which has another identity; "" if that is not known."""
+        """An id that this home shares with no copy of it; "" if it is not known."""
 
     def leading(self) -> AbstractContextManager[object]:
         """Be the one process that works with a mirror as a whole, where there may be only one; ``LockTimeout``."""

@@ -297,7 +297,7 @@ class HeldLocks:
 
 
 def is_at(directory: int, path: str) -> bool:
-    """Whether an open directory is the one at ``path``; also where nobody can tell."""
+    """Whether an open directory is the one at ``path``; also True where that is unknown."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(directory))
     except OSError as error:

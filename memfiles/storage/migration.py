@@ -117,7 +117,7 @@ def _identity(note: KeptCopy, body: bytes | None) -> tuple[str, str, bytes | Non
 
 
 def _kept_cleaned(kept: KeptConflicts, target: RecordStore) -> None:
-    """Remove the kept copies with a text that was redacted or forgotten, as the target's records tell."""
+    """Remove the kept copies with a text that was redacted or forgotten, as the target's records say."""
     before = len([*kept.notes(FOLDER), *kept.notes(CONFLICTS)])
     kept.remove_if(lambda path, data: _is_gone(target, path, data))
     if before > len([*kept.notes(FOLDER), *kept.notes(CONFLICTS)]):

@@ -262,7 +262,7 @@ def _holds(directory: int, kept: str, pieces: Sequence[Piece]) -> bool:
 
 
 def _texts_of(data: bytes) -> Iterator[bytes]:
-    """The bytes as they are, without the escapes of JSON and, if they are a record, what its history tells."""
+    """The bytes as they are, without the escapes of JSON and, if they are a record, the texts of its history."""
     yield data
     yield _ESCAPES.sub(lambda found: json.loads(b'"%b"' % found[0]).encode("utf-8", "surrogatepass"), data)
     with suppress(RecordCorrupt):

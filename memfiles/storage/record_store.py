@@ -244,7 +244,7 @@ class RemoteStore(Protocol):
         """Where it keeps an image of the search index."""
 
     def point(self) -> str:
-        """The point of now, from which ``changes`` tells what comes."""
+        """The present point, from which ``changes`` gives what follows."""
 
 
 class ForgetNotes(Protocol):

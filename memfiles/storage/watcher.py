@@ -223,7 +223,7 @@ class Watcher:
 
 
 class FeedWatcher:
-    """Has the records of a store without files examined that others change, as its feed tells of them."""
+    """Has records of a store without files examined when others change them, as its feed says."""
 
     def __init__(
         self, store: RecordStore, files: Watched, entries: Watched | None, cleanup: ExitStack | None = None

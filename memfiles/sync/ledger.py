@@ -240,7 +240,7 @@ class Ledger:
         return self._database
 
     def _start_over(self) -> None:
-        """Replace lost notes by empty ones. What was to be wiped is not known then, so all is, and the pack goes."""
+        """Replace a lost ledger by an empty one. What was to be wiped is unknown then, so all is, and the pack too."""
         self._database.start_over()
         with self._database.transaction() as connection:
             connection.execute(_NOTE, ("unwiped", "yes"))

@@ -134,7 +134,7 @@ class SelectiveMirror(Mirror, Protocol):
 
 @runtime_checkable
 class NotingMirror(Mirror, Protocol):
-    """A mirror that notes which of its objects are refused, for every status to tell."""
+    """A mirror that notes which of its objects are refused, so that every status shows them."""
 
     def note(self, key: str, why: str, *, version: str | None) -> None:
         """Note why the object at ``key`` is refused, until it is changed or gone."""

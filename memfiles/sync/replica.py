@@ -345,7 +345,7 @@ class RecordListing:
 
 
 class FeedListing:
-    """The records of a store without files, as its feed tells of them; see ``RecordListing``.
+    """The records of a store without files, as its feed lists them; see ``RecordListing``.
 
     The time of a folder is a number that grows whenever a record in it changes.
     """

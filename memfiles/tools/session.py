@@ -380,7 +380,7 @@ def tools(
 
 
 def without_upkeep(session: Session, *, is_brief: bool = False) -> Session:
-    """The session of a person, who is told at once what a call does: it consolidates nothing when it closes.
+    """The session of a person: a call does only what it says, and the close consolidates nothing.
 
     ``is_brief``: it is one command, which leaves it to others to erase what is due.
     """

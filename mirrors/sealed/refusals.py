@@ -1,4 +1,4 @@
-"""A wrapper that notes in the memory directory which objects of a mirror are refused, for every status to tell.
+"""A wrapper that notes in the memory directory which objects of a mirror are refused, for every status to show.
 
 The note is derived, like everything under ``.state/``: it says what was seen last, and deleting it loses nothing.
 """

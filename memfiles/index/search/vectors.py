@@ -150,7 +150,7 @@ class Matrices:
         return list(found.items())
 
     def shrink(self, connection: sqlite3.Connection) -> None:
-        """Drop the vectors of texts that were removed since, as they tell of these texts."""
+        """Drop the vectors of texts that were removed since, as they reveal these texts."""
         for part, known in [*self._known.items()] if connection is self._connection else ():
             now = fts.part_state(connection, part)
             gone = fts.removed_rows(connection, part, since=known.state, now=now)

@@ -57,6 +57,6 @@ def wanted_by(query: str) -> int:
 
 
 def _may_have(words: list[str], query: str) -> bool:
-    """Whether an expression has to look for one of these words; those of ASCII alone are told faster without one."""
+    """Whether an expression has to look for one of these words; those of ASCII alone are found faster without one."""
     lower = query.lower()
     return not query.isascii() or any(word in lower for word in words)

@@ -161,7 +161,7 @@ class Connections:
         return connection
 
     def are_pooled(self) -> bool:
-        """Whether a pooler stands between, so that nobody can listen."""
+        """Whether a pooler is in between, so that no notification arrives."""
         with closing(self.dedicated()) as probe:
             row = probe.execute("SELECT pg_backend_pid()").fetchone()
             return row is None or row[0] != probe.info.backend_pid

@@ -168,7 +168,7 @@ class Rows:
 
 
 class DecisionView:
-    """The records as one decision is told of them: from what this process knows, else as they are.
+    """The records as one decision sees them: from what this process knows, else as they are.
 
     ``seen`` has the signature of each that it was told of, which the transaction compares with what is there then.
     ``is_of_one_time`` is False once it was told of two versions of a record: then it has to be made again.
@@ -205,7 +205,7 @@ class DecisionView:
         return self._tell(path) if path in self._signatures else self._rows.signatures([path]).get(path)
 
     def holds(self) -> bool:
-        """Whether all that was told is so; what was asked for this decision is taken to be."""
+        """Whether all that the decision saw is still so, apart from what was asked for it, which is."""
         doubtful = self.seen.keys() - self._asked
         found = self._rows.signatures(doubtful)
         if self.is_of_one_time and all(found.get(path) == self.seen[path] for path in doubtful):
@@ -225,7 +225,7 @@ class DecisionView:
         self._take(paths, {path: body[1] for path, body in bodies.items()})
 
     def _take(self, paths: Iterable[str], found: Mapping[str, Signature]) -> None:
-        """Go by what is there now."""
+        """Take over what is there now."""
         self._asked |= {*paths}
         self._signatures |= {path: found.get(path) for path in paths}
 

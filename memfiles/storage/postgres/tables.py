@@ -94,7 +94,7 @@ class ImageRows:
     """The image of the search index of a workspace; see ``IndexImages``. The last part has no bytes."""
 
     def __init__(self, connections: Connections, statements: Mapping[str, bytes], *, old: float) -> None:
-        """``old`` is for how many seconds the notes of commits surely tell how many there were."""
+        """``old`` is for how many seconds the notes of commits are sure to be complete."""
         self._connections, self._statements, self._old = connections, statements, old
         self._workspace = {"workspace": connections.location.workspace}
 

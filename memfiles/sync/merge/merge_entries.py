@@ -202,7 +202,7 @@ def merged_at_place(
 
 
 def _survived(record: EntryRecord, local: EntryRecord, remote: EntryRecord, *, at: str) -> MergeResult[EntryRecord]:
-    """A record that stands, unchanged if every machine will take it so, else above both revisions."""
+    """The result for a record, unchanged if every machine will take it so, else above both revisions."""
     if record == remote and (record == local or remote.revision > local.revision):
         return MergeResult(remote, is_news=False)
     if record == local and local.revision > remote.revision:

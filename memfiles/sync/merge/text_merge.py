@@ -176,7 +176,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def _only_adds(base: str, text: str) -> bool:
-    """Whether ``text`` is ``base`` with whole lines after it, which goes with any change of the base."""
+    """Whether ``text`` is ``base`` with whole lines after it, which fits any change of the base."""
     return text.startswith(base) and (not base or base.endswith("\n") or text[len(base)] == "\n")
 
 
@@ -223,7 +223,7 @@ def _regions(base: Lines, first: Lines, second: Lines) -> Iterator[tuple[Lines, 
 
 
 def _woven(base: Lines, first: Lines, second: Lines, *, winner: Side) -> tuple[list[str], bool]:
-    """Apply both sides' edits of a region line by line, and tell whether all could be applied."""
+    """Apply both sides' edits of a region line by line; returns whether all could be applied."""
     ours, theirs = _line_edits(base, first), _line_edits(base, second)
     clashes = [at for at in ours.changed.keys() & theirs.changed.keys() if ours.changed[at] != theirs.changed[at]]
     changed = ours.changed | theirs.changed if winner == "second" else theirs.changed | ours.changed
@@ -251,7 +251,7 @@ def _hunks(base: Lines, text: Lines) -> list[Hunk]:
 
 
 def _opcodes(one: Lines, other: Lines) -> list[tuple[str, int, int, int, int]]:
-    """The differences as ``difflib`` tells them, in bounded time.
+    """The differences as ``difflib`` finds them, in bounded time.
 
     difflib compares each pair of equal lines, which takes minutes where many lines are frequent. Then only the part
     between the shared beginning and end is compared, and frequent lines match only next to others that match.
@@ -281,7 +281,7 @@ def _pairs(matcher: SequenceMatcher[str], one: Lines) -> int:
 
 
 def _positions(matcher: SequenceMatcher[str]) -> dict[str, list[int]]:
-    """Where each line stands in the second text, as the matcher looks it up (documented, but not in typeshed)."""
+    """The places of each line in the second text, as the matcher looks it up (documented, but not in typeshed)."""
     positions: dict[str, list[int]] = matcher.b2j  # type: ignore[attr-defined]
     return positions
 
