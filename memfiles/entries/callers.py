@@ -324,13 +324,7 @@ class OperationSpan:
     __slots__ = ("_audit", "_caller", "_op", "_span")
 
     def __init__(
-        self,
-        audit: AuditLog | None,
-        op: str,
-        caller: Caller,
-        *,
-        store: str,
-        readers: Collection[str] = (),
+        self, audit: AuditLog | None, op: str, caller: Caller, *, store: str, readers: Collection[str] = ()
     ) -> None:
         """``store`` names the memory in spans. ``InvalidArgument`` if the session is closed.
 

@@ -140,13 +140,7 @@ class EvictionPolicy:
         return self._unseen * _SOME >= self._few or bool(budgets.excess(self._near, totals))
 
     def remedy(
-        self,
-        excess: Excess,
-        *,
-        plan_id: str,
-        held: Collection[str],
-        now: str,
-        writable: frozenset[str] | None = None,
+        self, excess: Excess, *, plan_id: str, held: Collection[str], now: str, writable: frozenset[str] | None = None
     ) -> Remedy:
         """The entries to merge, fold or evict to end the excess; ``held`` are the paths that the commit changes anyway.
 

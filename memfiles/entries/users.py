@@ -188,12 +188,7 @@ class Users:
 
     @collector_paused()
     def export(
-        self,
-        user: str,
-        target: str | os.PathLike[str],
-        *,
-        actor: str | None = None,
-        progress: Progress | None = None,
+        self, user: str, target: str | os.PathLike[str], *, actor: str | None = None, progress: Progress | None = None
     ) -> UserExport:
         """Write all that is kept for a user to a folder: one JSON Lines file for each agent, readable by ``import``.
 

@@ -185,11 +185,7 @@ class AuditLog:
     """
 
     def __init__(
-        self,
-        where: str | PathLike[str] | MemoryHome,
-        *,
-        reads: bool = False,
-        now: Callable[[], str] = utc_now,
+        self, where: str | PathLike[str] | MemoryHome, *, reads: bool = False, now: Callable[[], str] = utc_now
     ) -> None:
         """Nothing is made before the first event. ``reads``: the log says who read what."""
         self.reads = reads

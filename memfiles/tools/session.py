@@ -368,12 +368,7 @@ class Session:
 
 
 def tools(
-    refs: Iterable[RefLike],
-    manager: MemoryManager,
-    dialect: str,
-    *,
-    strict: bool | None = None,
-    examples: bool = False,
+    refs: Iterable[RefLike], manager: MemoryManager, dialect: str, *, strict: bool | None = None, examples: bool = False
 ) -> list[dict[str, Any]]:
     """The tools for these references in a vendor's shape, by their modes alone: levels need a session."""
     return render(definitions_of(visibility.visible_files(refs, manager)), dialect, strict=strict, examples=examples)

@@ -101,9 +101,8 @@ def _read_agents(document: Mapping[str, Any], *, ignored: frozenset[str]) -> Par
     for where, node in _nodes(document):
         name, at = _agent_name(node, where), (*where, "arguments", "memoryRefs")
         if name in part.document:
-            part.problems.append(
-                Problem(where, f"another node has the same name{in_quotes(name)}; give each its own id")
-            )
+            why = f"another node has the same name{in_quotes(name)}; give each its own id"
+            part.problems.append(Problem(where, why))
             continue
         refs = node["arguments"]["memoryRefs"]
         part.origins["agents", name] = where
@@ -133,9 +132,8 @@ def _nodes(document: Mapping[str, Any]) -> Iterator[tuple[Where, Mapping[str, An
 
 def _agent_name(node: Mapping[str, Any], where: Where) -> str:
     named = (text for key in ("id", "name", "label") if (text := _text_in(node, key)) and text.strip())
-    return next(named, None) or (
-        str(where[-1]) if where and isinstance(where[-1], str) else path_text(where) or "agent"
-    )
+    last = where[-1] if where and isinstance(where[-1], str) else path_text(where) or "agent"
+    return next(named, None) or last
 
 
 def _ref(ref: Any) -> Any:

@@ -62,12 +62,7 @@ class Consolidator:
     """Consolidates the entries of an agent at its session's level."""
 
     def __init__(
-        self,
-        db: EntryDatabase,
-        purger: Purger,
-        *,
-        summariser: Summariser | None = None,
-        audit: AuditLog | None = None,
+        self, db: EntryDatabase, purger: Purger, *, summariser: Summariser | None = None, audit: AuditLog | None = None
     ) -> None:
         """``summariser`` writes the notes that episodes are folded into; the default needs no model."""
         self._db = db

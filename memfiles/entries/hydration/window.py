@@ -220,12 +220,7 @@ class Window:
 
 
 def explain(
-    key: str,
-    window: Window,
-    *,
-    under_key: Sequence[EntrySummary],
-    entries: Iterable[Offered],
-    lookup: TextLookup,
+    key: str, window: Window, *, under_key: Sequence[EntrySummary], entries: Iterable[Offered], lookup: TextLookup
 ) -> Explanation:
     """Why the entry of ``key`` is in the block that ``entries`` would make in ``window``, still empty, or is not.
 
