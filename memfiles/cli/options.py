@@ -161,7 +161,7 @@ class _Offered(click.types.StringParamType):
 
 
 def group(name: str, *examples: str, more: str | None = None) -> Callable[[Callable[..., Any]], click.Group]:
-    """The same for a group of commands; the module ``more``, imported when it is needed, adds others to it."""
+    """Make a function a group of commands; the module ``more``, imported when it is needed, adds others to it."""
     made = command(name, *examples, cls=CommandGroup)
 
     def decorate(function: Callable[..., Any]) -> click.Group:

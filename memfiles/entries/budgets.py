@@ -83,7 +83,7 @@ class Tally(Struct, frozen=True):
 
     @property
     def is_met(self) -> bool:
-        """As an excess: whether nothing is left of it."""
+        """Whether nothing is left of it, if it is an excess."""
         return self.entries <= 0 and self.size_bytes <= 0
 
 

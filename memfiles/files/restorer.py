@@ -270,7 +270,7 @@ def _warn(found: dict[str, Answer]) -> None:
 
 
 def _change_set(items: Mapping[str, Examined]) -> ChangeSet:
-    """As many of the new records as one commit can hold; broken files go to quarantine first."""
+    """The new records, as many as one commit can hold; broken files go to quarantine first."""
     from memfiles.storage.transaction import groups_of  # late, as above
 
     versions = next(groups_of(_version_of(path, item) for path, item in items.items()), [])

@@ -114,7 +114,7 @@ class ImageKeeper:
             self._remove(name)
 
     def begin(self, at_rest: AtRest) -> None:
-        """See now and then whether an image is wanted.
+        """Check now and then whether an image is wanted.
 
         ``at_rest`` does something while the index has every commit up to then and nobody writes it, or raises an error.
         """

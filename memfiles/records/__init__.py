@@ -43,7 +43,7 @@ class _Hashed:
 
 
 def sha256(data: bytes) -> hashlib._Hash:
-    """As of ``hashlib``: OpenSSL's is eight times as fast, but a short command saves the 4 ms of loading it.
+    """SHA-256 from ``hashlib``: OpenSSL's is eight times as fast, but a short command saves the 4 ms of loading it.
 
     See ``memfiles.cli.lean_imports``. A process loads it after a megabyte.
     """

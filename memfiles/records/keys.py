@@ -251,7 +251,7 @@ def case_clashes(uids: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _is_plain(value: str, *, most: int) -> bool:
-    """As of ``NAME_PATTERN`` and ``UID_PATTERN``, which would first be compiled."""
+    """Whether it fits ``NAME_PATTERN`` or ``UID_PATTERN``, without compiling them."""
     return 0 < len(value) <= most and value[0] not in ".-" and _NAME.issuperset(value)
 
 

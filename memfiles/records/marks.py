@@ -105,7 +105,7 @@ class Mark(Struct, frozen=True, dict=True):
 
     @property
     def mortal_ids(self) -> tuple[str, ...]:
-        """As of an entry: the ids of which a tombstone may say that it was forgotten."""
+        """The ids that a tombstone may call forgotten, as of an entry."""
         return self.ids
 
     @cached_property

@@ -79,7 +79,7 @@ class Document(Struct, frozen=True):
 
 
 def limited(items: Iterable[T]) -> Iterator[T]:
-    """The same items; ``InvalidArgument`` after a million of them."""
+    """The items as they come; ``InvalidArgument`` after a million of them."""
     for number, item in enumerate(items):
         if number >= ITEMS_MAX:
             raise InvalidArgument(f"this has more than {ITEMS_MAX} lines or values: import a part of it")
