@@ -92,6 +92,8 @@ def failure_of(error: BaseException) -> Failure:
             return Failure("error", error.format_message(), error.exit_code)
         case click.Abort():
             return Failure("interrupted", "interrupted", INTERRUPTED)
+        case MemoryError():
+            return Failure("out_of_memory", "there is not enough memory for this; see ulimit -v", transient=True)
         case OSError(filename=name, strerror=reason) if reason:
             return Failure("os_error", f"{name}: {reason}" if name is not None else reason)
     # the kind of error only: its text may quote stored content

@@ -59,8 +59,7 @@ class Index:
         self._fallback = MemoryFallback(records)
         self._apply = collector_paused()(self._maintenance.apply)  # of what waits here, mostly many rows
         self._writer = BackgroundWriter(partial(self._maintain, self._apply))
-        self._turn, self._following = threading.RLock(), threading.RLock()
-        self._stuck_until = 0.0
+        self._turn, self._following, self._stuck_until = threading.RLock(), threading.RLock(), 0.0
         self.is_followed = False  # whether a thread that watches calls ``verify`` for all folders now and then
         self.when_forgotten: list[Callable[[], object]] = []  # each drops what is remembered of the rows
         self._keeper: ImageKeeper | None = None
@@ -264,8 +263,7 @@ class Index:
         if self._keeper is not None:
             self._keeper.renew()
         self._turn, self._following = threading.RLock(), threading.RLock()
-        self._stuck_until = 0.0
-        self.is_followed = False  # the thread that watches is the parent's
+        self._stuck_until, self.is_followed = 0.0, False  # the thread that watches is the parent's
         if self._maintenance.trust is not Trust.CLOSED:
             self._maintenance.reset()
 
@@ -399,10 +397,12 @@ class BackgroundWriter:
                 start_thread(self._thread)
 
     def wait(self) -> None:
-        """Wait until the work is done."""
+        """Wait until the work is done, or do it where no thread can be started."""
         with self._asking:  # a thread can be joined only once it was started
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+        if thread is not None and not thread.is_alive():
+            self._run()
+        elif thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _run(self) -> None:

@@ -30,10 +30,19 @@ def renew_in_child(owner: T, renew: Callable[[T], None]) -> None:
     _renewals[number] = lambda: renew(alive) if (alive := reference()) is not None else None
 
 
-def start_thread(thread: threading.Thread) -> None:
-    """Start a thread unless Python is ending: it would not run then, and on 3.11 its start would never return."""
-    if not sys.is_finalizing():
-        thread.start()
+def start_thread(thread: threading.Thread) -> bool:
+    """Start a thread; False if the system allows no more, or if Python is ending: on 3.11 it would never return."""
+    try:
+        if is_possible := not sys.is_finalizing():
+            thread.start()
+    except RuntimeError:
+        return False
+    return is_possible
+
+
+def is_running(thread: threading.Thread | None) -> bool:
+    """Whether a thread was started and has not ended."""
+    return thread is not None and thread.is_alive()
 
 
 class Flag:

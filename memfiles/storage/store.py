@@ -26,7 +26,7 @@ from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, entry_folders, quarantine, recovery
 from memfiles.storage.atomic import Descriptor, Signature, reason, record_paths_in, storage_failure
 from memfiles.storage.atomic import real_directory as real_directory
-from memfiles.storage.fork_safety import renew_in_child, start_thread
+from memfiles.storage.fork_safety import is_running, renew_in_child, start_thread
 from memfiles.storage.home import Durability as Durability
 from memfiles.storage.home import MemoryHome
 from memfiles.storage.journal import FOLDER, Journal
@@ -73,10 +73,9 @@ class Store:
         with storage_failure(f"cannot use the memory directory {directory}"):
             self.descriptor = _make_directory(directory, flush=self._flush)
             self.kept = Quarantine(self.descriptor)
-            self._is_closed, self._path = False, os.path.realpath(directory)
+            self._is_closed, self._folders, self._path = False, {""}, os.path.realpath(directory)
             self._looks_at = time.monotonic() + _LOOK_SECONDS
             self._start_parts()
-            self._folders = {""}
             self.recover(among="agents")  # lists their entries: 70 ms for 100,000; the index finds those of users
         renew_in_child(self, Store._leave_to_parent)
 
@@ -202,22 +201,20 @@ class Store:
         return written
 
     def _commit(self, versions: Sequence[NewVersion], removed: Mapping[str, Signature]) -> dict[str, Signature]:
-        if removed:
-            self._remove(removed)
+        self._remove(removed)
         if not versions:
             return {}
         try:
-            signatures = self._transactions.commit(versions)
+            return self._transactions.commit(versions)
         except StorageFailed as error:
             self._folders = {""}
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             self.make_folders(version.path for version in versions)  # someone removed one by hand
-            signatures = self._transactions.commit(versions)
+            return self._transactions.commit(versions)
         finally:
             if self._journal.is_dirty:  # also after a failure, which may have left part of a frame
                 self._checkpointer.wake()
-        return signatures
 
     def _put_aside(self, path: str, why: str, *, is_replaced: bool) -> None:
         """Quarantine whatever is at ``path``.
@@ -321,14 +318,17 @@ class Checkpointer:
         self._starting = threading.Lock()
 
     def wake(self) -> None:
-        """Watch the journal, which holds something now."""
+        """Watch the journal, which holds something now; empty it at once where no thread can be started."""
+        if self._is_awake and is_running(self._thread):
+            return
+        with self._starting:
+            if not is_running(self._thread):  # an interrupt may have come before its start
+                self._thread = threading.Thread(target=self._run, name="memfiles-checkpoint", daemon=True)
+                start_thread(self._thread)
+        self._is_awake = is_running(self._thread)
+        self._calls.put(None)
         if not self._is_awake:
-            with self._starting:
-                if self._thread is None or not self._thread.is_alive():  # an interrupt may have come before its start
-                    self._thread = threading.Thread(target=self._run, name="memfiles-checkpoint", daemon=True)
-                    start_thread(self._thread)
-            self._is_awake = True
-            self._calls.put(None)
+            self._checkpoint(b"")
 
     def stop(self) -> None:
         """End the thread and wait for it; the journal stays as it is."""
@@ -343,7 +343,7 @@ class Checkpointer:
         """End the thread once it has closed the journal, without waiting: the store was dropped without a close."""
         self._is_ending = self._is_dropped = True
         self._calls.put(None)
-        if self._thread is None or not self._thread.is_alive():
+        if not is_running(self._thread):
             self._close_journal()
 
     def _run(self) -> None:
@@ -380,7 +380,7 @@ class Checkpointer:
         try:
             if not self._journal.checkpoint(scrub_token=request or None):
                 self._recover()
-        except (OSError, MemfilesError):
+        except Exception:  # the edge of the thread: the process may be short of memory
             _log.exception("a checkpoint failed and will be repeated; the journal keeps what is not flushed")
 
 

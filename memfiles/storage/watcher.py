@@ -28,7 +28,7 @@ from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, RECORD_SUFFIX, record_path, uid_of
 from memfiles.storage.entry_folders import Pause
 from memfiles.storage.folder_events import SWEEP_SECONDS, FolderEvents
-from memfiles.storage.fork_safety import Flag, renew_in_child
+from memfiles.storage.fork_safety import Flag, renew_in_child, start_thread
 from memfiles.storage.record_store import RecordStore, RemoteStore
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Watcher:
             cleanup.callback(dropped.detach)  # else it would keep all of this until the collector finds the rest
         if not watched.is_deep:  # of 10,000 folders it takes 0.2 s, which the thread has
             self._events.start()
-        self._thread.start()
+        _start(self._thread)
 
     def end(self) -> None:
         """Stop watching soon: a memory was dropped without a close."""
@@ -243,7 +243,7 @@ class FeedWatcher:
             dropped = weakref.finalize(cleanup, self._ended.set)
             dropped.atexit = False
             cleanup.callback(dropped.detach)
-        self._thread.start()
+        _start(self._thread)
 
     def close(self) -> None:
         """Stop watching. May be called again, and from a callback."""
@@ -290,6 +290,11 @@ class FeedWatcher:
             self._complaints.add(str(error))
             trace = None if isinstance(error, MemfilesError) else error
             _log.warning("changes of others are heard of later: %s", error, exc_info=trace)
+
+
+def _start(thread: threading.Thread) -> None:
+    if not start_thread(thread):
+        _log.warning("no thread can be started to watch for changes of others: each is noticed when its record is used")
 
 
 def watch(store: RecordStore, files: Watched, entries: Watched | None, cleanup: ExitStack) -> None:

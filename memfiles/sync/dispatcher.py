@@ -2,10 +2,9 @@
 
 The rules this file guards: readers and writers never wait for these threads; a record is in the hands of one worker at
 a time; waiting for the threads has a time limit; a call that hangs does not keep the program from ending; a thread that
-has nothing to do keeps no dispatcher alive that nobody refers to; changes in
-quick succession wait for a short quiet and are pushed as one, but not for ever; and while the mirror does not answer,
-one worker at a time asks it, less and less often (exponential with full jitter: M. Brooker, "Exponential Backoff And
-Jitter", AWS Architecture Blog, 2015).
+has nothing to do keeps no dispatcher alive that nobody refers to; changes in quick succession wait for a short quiet
+and are pushed as one, but not for ever; and while the mirror does not answer, one worker at a time asks it, less and
+less often (exponential with full jitter: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from msgspec import Struct
 from memfiles.errors import CopyRefused, FileNotDeclared, InvalidArgument, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.records.keys import record_path
 from memfiles.storage.events import Progress, RecordChanged
-from memfiles.storage.fork_safety import start_thread
+from memfiles.storage.fork_safety import is_running, start_thread
 from memfiles.sync.workers import Job, Workers
 
 QUIET_SECONDS = 0.1
@@ -145,6 +144,8 @@ class Dispatcher:
         self._wanted.put(job := Job(run))
         if self.is_closed:  # else ``close`` finds it
             self._refuse_wanted()
+        elif not is_running(self._thread):  # none can be started
+            self.hand_out()
         self._wake()
         return job
 
@@ -179,6 +180,8 @@ class Dispatcher:
                 progress(max(0, total - pending), total)
             if is_over:
                 return not pending
+            if not is_running(self._thread):  # none can be started
+                self.hand_out()
             with suppress(Empty):
                 call.get(timeout=min(left, _TICK_SECONDS))
 
@@ -214,7 +217,7 @@ class Dispatcher:
 
     def _ensure_running(self) -> None:
         """Start the thread that hands out tasks if it does not run; the caller holds the turn."""
-        if not self.is_closed and (self._thread is None or not self._thread.is_alive()):  # its start may have failed
+        if not self.is_closed and not is_running(self._thread):  # its start may have failed
             reference = weakref.ref(self, lambda _, calls=self._calls: calls.put(None))  # type: ignore[misc]
             given = reference, self._calls, self._workers
             self._thread = threading.Thread(target=_run, args=given, name="memfiles-sync", daemon=True)

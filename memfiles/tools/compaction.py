@@ -24,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.records import late_logger as _log
+from memfiles.storage.fork_safety import start_thread
 from memfiles.tools.results import ToolResult
 from memfiles.tools.transcripts import transcript_of
 
@@ -207,7 +208,8 @@ def _within(deadline: float, work: Callable[[], T], *, what: str) -> T | str:
             _log.warning("%s in saving from a conversation", what, exc_info=True)
             answers.put(f"{what} with {type(error).__name__}")
 
-    threading.Thread(target=run, name="memfiles-flush", daemon=True).start()
+    if not start_thread(threading.Thread(target=run, name="memfiles-flush", daemon=True)):
+        return f"{what}: no thread can be started"
     try:
         return answers.get(timeout=max(0.0, deadline - time.monotonic()))
     except queue.Empty:
