@@ -19,10 +19,10 @@ from memfiles.storage.atomic import Signature, is_settled
 from memfiles.sync.mirror import Mirror
 from memfiles.sync.status import pending_records
 from mirrors.memory import MemoryMirror
-from tests.support.saved import Visitor, files_holding
+from tests.support.saved import Visitor, files_holding, saved
 from tests.support.workflows import opened
 from tests.sync.conftest import in_a_bucket_too, wait_for
-from tests.sync.entry_machine import EntryMachine, bodies_of, objects_holding, record_in
+from tests.sync.entry_machine import AGENT, EntryMachine, bodies_of, objects_holding, record_in
 from tests.sync.mirrors_for_tests import AbsentMirror, CountingMirror
 from tests.sync.sync_machines import write_shared_workflow
 
@@ -301,6 +301,29 @@ def test_a_file_from_a_backup_brings_nothing_back(machine: Machines, shared: Mir
     assert isinstance(one.record("color"), Mark)
     assert isinstance(record_in(shared, "color"), Mark)
     assert [] == objects_holding(shared, SECRET)
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_mark_from_a_backup_takes_no_later_entry_away(machine: Machines, shared: Mirror, is_moved: bool) -> None:
+    """What was saved under the key of an entry that was forgotten, or got another key, came after that mark."""
+    one, two = machine("one"), machine("two")
+    one.save("color", "red")
+    if is_moved:
+        one.entries.relocate(Visitor(AGENT), {"color": "hue"})
+    else:
+        one.forget("color")
+    one.flush()
+    two.pull()
+    mark = one.body("color")
+    one.save("color", "blue")
+    one.flush()
+    one.close()
+    (one.directory / saved("color", agent=AGENT).path).write_bytes(mark)
+    one = machine("one")
+    one.flush()
+    two.pull()
+
+    assert ["blue", "blue"] == [each.content("color") for each in (one, two)]
 
 
 def test_a_save_after_a_forget_stands(machine: Machines, shared: Mirror) -> None:

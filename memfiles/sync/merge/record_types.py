@@ -106,6 +106,8 @@ def is_overtaken(local: SyncedRecord, by: SyncedRecord) -> bool:
 
     Redactions are compared as well: after enough changes to an old copy, the version vector tells nothing any more.
     """
+    if isinstance(local, Mark):  # whoever wrote the other one had this mark, or a later one
+        return local.revision < by.revision
     if isinstance(local, Entry) and isinstance(by, Mark):
         return fate(local, by, {}) != "here"
     if isinstance(local, Entry) and isinstance(by, Entry) and is_same(local, by):
