@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
+import pytest
+
 import memfiles
 from memfiles.sync.mirror import in_parallel
 from mirrors import MemoryMirror
@@ -146,3 +148,22 @@ def test_a_command_that_runs_out_of_memory_says_so(tmp_path: Path) -> None:
 
     error = json.loads(ended.stderr)["error"]
     assert (1, b"", "out_of_memory", True) == (ended.returncode, ended.stdout, error["code"], error["transient"])
+
+
+@pytest.mark.parametrize("command", ["restore", "doctor", "sync push"])
+def test_a_command_does_its_work_though_no_thread_can_be_started(tmp_path: Path, command: str) -> None:
+    """The mirror is asked without one, and the doctor finds nothing wrong with it."""
+    write_workflow(tmp_path, WORKFLOW.format(mirror=tmp_path / "mirror"))
+    (tmp_path / "mirror").mkdir()
+    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
+        memory.manager.append("notes", "a")
+    program = "import threading; threading.stack_size(1 << 47); from memfiles.cli import main; main()"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *command.split()],
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+    assert (0, False) == (ended.returncode, b"fail" in ended.stdout), ended

@@ -24,6 +24,7 @@ from memfiles.records.declared_metadata import decode_file
 from memfiles.records.keys import record_path, uid_of
 from memfiles.storage import quarantine
 from memfiles.storage.events import Progress
+from memfiles.storage.fork_safety import start_thread
 from memfiles.storage.home import MemoryHome, home_of
 from memfiles.sync.mirror import Mirror, shortcomings_of
 from memfiles.sync.status import status_on_disk
@@ -143,8 +144,10 @@ def check_mirror(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> It
             unexpected.append(error)
 
     asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(seconds)
+    if start_thread(asking):
+        asking.join(seconds)
+    else:
+        ask()
     is_late = asking.is_alive()
     yield from list(findings)
     if unexpected:
