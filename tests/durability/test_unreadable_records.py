@@ -255,6 +255,27 @@ def test_an_entry_that_cannot_be_examined_keeps_no_other_one_away(
     assert {"tea", "tea/milk", "tea/black"} == {it["key"] for it in (again.data or {})["results"]}
 
 
+def test_an_entry_of_another_user_that_cannot_be_read_keeps_no_forget_away(desk: Path) -> None:
+    """It is not among those that may have to go, and nobody else is told of it."""
+    with memfiles.open(desk, watch=False) as memory:
+        ada, bob = (memory.session("support", user=user) for user in ("ada", "bob"))
+        for session in (ada, bob):
+            session.call("memory_save", {"key": "cup", "content": "A cup of coffee."})
+        record = next(path for path in desk.parent.rglob("users/*/*.json") if b'"bob"' in path.read_bytes())
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record.chmod(0)
+    os.utime(record)
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))
+        memory.entries.search(ada, "coffee")
+        forgotten = [memory.entries.forget(session, kind="note").keys for session in (ada, nobody)]
+        with pytest.raises(StorageFailed, match="nothing was forgotten"):
+            memory.entries.forget(bob, kind="note")
+        record.chmod(0o600)
+
+    assert [("cup",), ("tea",)] == forgotten
+
+
 def test_a_broken_entry_is_told_until_it_is_set_aside(desk: Path) -> None:
     """Whoever asks what needs attention hears of it also while nobody moves it to quarantine."""
     record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
