@@ -264,8 +264,7 @@ class Index:
         if self._keeper is not None:
             self._keeper.renew()
         self._turn, self._following = threading.RLock(), threading.RLock()
-        self._stuck_until = 0.0
-        self.is_followed = False  # the thread that watches is the parent's
+        self._stuck_until, self.is_followed = 0.0, False  # the thread that watches is the parent's
         if self._maintenance.trust is not Trust.CLOSED:
             self._maintenance.reset()
 
@@ -386,8 +385,7 @@ class BackgroundWriter:
 
     def renew(self) -> None:
         """In a forked child: the thread is the parent's."""
-        self._asking = threading.Lock()
-        self._is_wanted = False
+        self._asking, self._is_wanted = threading.Lock(), False
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -402,7 +400,9 @@ class BackgroundWriter:
         """Wait until the work is done."""
         with self._asking:  # a thread can be joined only once it was started
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+        if thread is not None and not thread.is_alive():  # none could be started
+            self._run()
+        elif thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _run(self) -> None:

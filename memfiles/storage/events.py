@@ -373,9 +373,7 @@ class _Lines:
             self._note_end()
         self._written = SimpleQueue()
         self._timer = threading.Thread(target=self._wait, args=[self._written], name="memfiles-audit", daemon=True)
-        with suppress(RuntimeError):
-            start_thread(self._timer)
-        return self._timer.is_alive()
+        return start_thread(self._timer)
 
     def _wait(self, written: SimpleQueue[None]) -> None:
         try:

@@ -30,10 +30,15 @@ def renew_in_child(owner: T, renew: Callable[[T], None]) -> None:
     _renewals[number] = lambda: renew(alive) if (alive := reference()) is not None else None
 
 
-def start_thread(thread: threading.Thread) -> None:
-    """Start a thread unless Python is ending: it would not run then, and on 3.11 its start would never return."""
-    if not sys.is_finalizing():
-        thread.start()
+def start_thread(thread: threading.Thread) -> bool:
+    """Start a thread; False if the process may have no more of them now, or if Python is ending.
+
+    It would not run then, and on 3.11 its start would never return.
+    """
+    try:
+        return not sys.is_finalizing() and thread.start() is None
+    except RuntimeError:
+        return False
 
 
 class Flag:

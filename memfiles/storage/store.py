@@ -66,15 +66,13 @@ class Store:
 
         ``now`` gives the time for notes; ``lock_timeout`` is in seconds. ``StorageFailed`` if it cannot be used.
         """
-        self.directory, self.name = directory, directory.name
-        self._now = now
+        self.directory, self.name, self._is_closed = directory, directory.name, False
+        self._now, self._lock_timeout = now, lock_timeout
         self._flush = durability == "fsync"
-        self._lock_timeout = lock_timeout
         with storage_failure(f"cannot use the memory directory {directory}"):
             self.descriptor = _make_directory(directory, flush=self._flush)
             self.kept = Quarantine(self.descriptor)
-            self._is_closed, self._path = False, os.path.realpath(directory)
-            self._looks_at = time.monotonic() + _LOOK_SECONDS
+            self._path, self._looks_at = os.path.realpath(directory), time.monotonic() + _LOOK_SECONDS
             self._start_parts()
             self._folders = {""}
             self.recover(among="agents")  # lists their entries: 70 ms for 100,000; the index finds those of users
@@ -121,9 +119,8 @@ class Store:
         Its bytes go to quarantine then. If a writer died here, the directory is recovered, and ``decide`` called again.
         """
         wanted = [*paths]
-        if not all(map(is_record_path, wanted)):
-            bad = next(path for path in wanted if not is_record_path(path))
-            raise InvalidArgument(f"there can be no record at {bad[:200]!r}: nothing was changed")
+        if bad := [path for path in wanted if not is_record_path(path)]:
+            raise InvalidArgument(f"there can be no record at {bad[0][:200]!r}: nothing was changed")
         for _ in range(_ATTEMPTS):
             held = self._locks.hold(wanted, check=self._refuse_if_gone)
             try:
@@ -321,14 +318,17 @@ class Checkpointer:
         self._starting = threading.Lock()
 
     def wake(self) -> None:
-        """Watch the journal, which holds something now."""
-        if not self._is_awake:
-            with self._starting:
-                if self._thread is None or not self._thread.is_alive():  # an interrupt may have come before its start
-                    self._thread = threading.Thread(target=self._run, name="memfiles-checkpoint", daemon=True)
-                    start_thread(self._thread)
-            self._is_awake = True
-            self._calls.put(None)
+        """Watch the journal, which holds something now; where no thread can be started, it is emptied at once."""
+        if self._is_awake:
+            return
+        with self._starting:
+            if self._thread is None or not self._thread.is_alive():  # an interrupt may have come before its start
+                self._thread = threading.Thread(target=self._run, name="memfiles-checkpoint", daemon=True)
+                if not start_thread(self._thread):
+                    self._checkpoint(b"", recover=lambda: None)  # whoever recovers holds no lock of a record
+                    return
+        self._is_awake = True
+        self._calls.put(None)
 
     def stop(self) -> None:
         """End the thread and wait for it; the journal stays as it is."""
@@ -374,12 +374,12 @@ class Checkpointer:
             request = recovery.requested_scrub(self._directory)
             if request not in (b"", answered) or time.monotonic() - since >= _IDLE_SECONDS:
                 answered, since = request, time.monotonic()
-                self._checkpoint(request)
+                self._checkpoint(request, recover=self._recover)
 
-    def _checkpoint(self, request: bytes) -> None:
+    def _checkpoint(self, request: bytes, *, recover: Callable[[], None]) -> None:
         try:
             if not self._journal.checkpoint(scrub_token=request or None):
-                self._recover()
+                recover()
         except (OSError, MemfilesError):
             _log.exception("a checkpoint failed and will be repeated; the journal keeps what is not flushed")
 

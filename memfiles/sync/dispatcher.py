@@ -2,10 +2,9 @@
 
 The rules this file guards: readers and writers never wait for these threads; a record is in the hands of one worker at
 a time; waiting for the threads has a time limit; a call that hangs does not keep the program from ending; a thread that
-has nothing to do keeps no dispatcher alive that nobody refers to; changes in
-quick succession wait for a short quiet and are pushed as one, but not for ever; and while the mirror does not answer,
-one worker at a time asks it, less and less often (exponential with full jitter: M. Brooker, "Exponential Backoff And
-Jitter", AWS Architecture Blog, 2015).
+has nothing to do keeps no dispatcher alive that nobody refers to; changes in quick succession wait for a short quiet
+and are pushed as one, but not for ever; and while the mirror does not answer, one worker at a time asks it, less and
+less often (exponential with full jitter: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
 """
 
 from __future__ import annotations
@@ -105,9 +104,8 @@ class Dispatcher:
         self._throttle = Throttle()
         self._thread: threading.Thread | None = None
         self._timers: Sequence[Timer] = ()
-        self._failed_at = 0.0
+        self._failed_at, self._answers = 0.0, False
         self._is_refused = False  # what failed last: repeating it does not help
-        self._answers = False
 
     @property
     def is_idle(self) -> bool:
@@ -139,11 +137,11 @@ class Dispatcher:
     def in_background(self, run: Callable[[], T]) -> Job[T]:
         """Have a worker do this job, handed out by the thread, as the caller may be interrupted.
 
-        Once the dispatcher is closed, the job ends with ``InvalidArgument``.
+        Once the dispatcher is closed, it ends with ``InvalidArgument``; without the thread, ``MirrorUnavailable``.
         """
         self.start()
         self._wanted.put(job := Job(run))
-        if self.is_closed:  # else ``close`` finds it
+        if self.is_closed or not self._is_running():  # else ``close`` finds it
             self._refuse_wanted()
         self._wake()
         return job
@@ -166,13 +164,13 @@ class Dispatcher:
         self, begun: float, call: SimpleQueue[None], timeout: float, *, insist: bool, progress: Progress | None
     ) -> bool:
         with self._turn:
-            self._ensure_running()
             self._schedule.hurry(now=begun)
             total = self._schedule.pending
         self._wake()
         while True:
             left = begun + timeout - time.monotonic()
             with self._turn:  # counted and judged in one turn: the last task may end at any other moment
+                self._ensure_running()
                 pending = self._schedule.pending
                 is_over = not pending or self.is_closed or left <= 0 or self._is_hopeless(begun, insist=insist)
             if progress is not None:
@@ -201,10 +199,12 @@ class Dispatcher:
         self._workers.close(max(0.0, until - time.monotonic()))
 
     def _refuse_wanted(self) -> None:
-        """End the jobs that were not handed out before the close: their callers would wait in vain."""
+        """End the jobs that were not handed out, as nobody will: their callers would wait in vain."""
+        closed = InvalidArgument("this memory is closed; open it again")
+        alone = MirrorUnavailable("the mirror was not asked, as no thread can be started now")
         with suppress(Empty):
             while True:
-                self._wanted.get_nowait().refuse(InvalidArgument("this memory is closed; open it again"))
+                self._wanted.get_nowait().refuse(closed if self.is_closed else alone)
 
     def _wake(self, *, all_waiting: bool = False) -> None:
         """Have the thread look for what is due, and ``all_waiting`` for what is done."""
@@ -212,9 +212,12 @@ class Dispatcher:
             if call.empty():
                 call.put(None)
 
+    def _is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def _ensure_running(self) -> None:
         """Start the thread that hands out tasks if it does not run; the caller holds the turn."""
-        if not self.is_closed and (self._thread is None or not self._thread.is_alive()):  # its start may have failed
+        if not self.is_closed and not self._is_running():
             reference = weakref.ref(self, lambda _, calls=self._calls: calls.put(None))  # type: ignore[misc]
             given = reference, self._calls, self._workers
             self._thread = threading.Thread(target=_run, args=given, name="memfiles-sync", daemon=True)

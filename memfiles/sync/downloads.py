@@ -24,7 +24,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.keys import entry_place, is_id_path
 from memfiles.records.marks import is_tombstone, vacated
 from memfiles.records.record import digest
-from memfiles.storage.fork_safety import Flag, renew_in_child
+from memfiles.storage.fork_safety import Flag, renew_in_child, start_thread
 from memfiles.sync.ledger import Acknowledged, Ledger
 from memfiles.sync.merge.merge_entries import fate
 from memfiles.sync.merge.merge_files import ConflictPolicy
@@ -217,7 +217,10 @@ class _Download:
         self._adding = threading.Lock()
         self._is_wanted = True
         self._done = Flag()
-        threading.Thread(target=self._run, args=(mirror, asked), name="memfiles-downloads", daemon=True).start()
+        thread = threading.Thread(target=self._run, args=(mirror, asked), name="memfiles-downloads", daemon=True)
+        if not start_thread(thread):
+            self._missing = MirrorUnavailable("it was not asked, as no thread can be started now")
+            self._done.set()
 
     def wait(self, seconds: float, *, silence_seconds: float) -> tuple[dict[str, Answer], MirrorUnavailable]:
         """The answers when all have arrived or the time is up, and the reason why others are missing.

@@ -17,6 +17,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 from msgspec import Struct
 
 from memfiles.errors import InvalidArgument, MirrorConflict, MirrorUnavailable
+from memfiles.storage.fork_safety import start_thread
 
 KEY_MAX_BYTES = 1024
 BODY_MAX_BYTES = 64 * 1024 * 1024  # the limit of a record on disk; nothing larger is read into memory
@@ -178,8 +179,11 @@ def in_parallel(
                     arrived.put((key, error))
 
     try:
-        for _ in range(min(threads, count)):
-            threading.Thread(target=work, name="memfiles-mirror", daemon=True).start()
+        for number in range(min(threads, count)):
+            if not start_thread(threading.Thread(target=work, name="memfiles-mirror", daemon=True)):
+                if not number:  # else the others do it
+                    work()
+                break
         for _ in range(count):
             key, answer = arrived.get()
             if isinstance(answer, BaseException) and not isinstance(answer, MirrorUnavailable):

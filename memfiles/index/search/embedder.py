@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from memfiles.errors import ExtraMissing
 from memfiles.index.text.tokenizer import fold
 from memfiles.records import late_logger as _log
-from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.fork_safety import renew_in_child, start_thread
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -275,7 +275,8 @@ class CircuitBreaker:
                 answers.put((error,))
 
         thread = threading.Thread(target=answer, name=f"memfiles-{self._model}", daemon=True)
-        thread.start()
+        if not start_thread(thread):
+            raise self.failed("cannot be asked, as no thread can be started now")
         found = _received(answers, most)
         if found is None and seconds is None and (more := most * min(self._load(), MOST_BUSY) - most) > 0:
             found = _received(answers, more)
