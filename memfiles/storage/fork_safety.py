@@ -35,10 +35,13 @@ def start_thread(thread: threading.Thread) -> bool:
 
     It would not run then, and on 3.11 its start would never return.
     """
+    if sys.is_finalizing():
+        return False
     try:
-        return not sys.is_finalizing() and thread.start() is None
+        thread.start()
     except RuntimeError:
         return False
+    return True
 
 
 class Flag:

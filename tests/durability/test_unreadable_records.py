@@ -14,7 +14,7 @@ import pytest
 import memfiles
 from memfiles.cli.doctor.checks import check_kept, check_records
 from memfiles.errors import StorageFailed
-from memfiles.memory import load
+from memfiles.memory import load, look
 from memfiles.storage import entry_folders
 from memfiles.storage.atomic import Signature, is_settled, read
 from memfiles.storage.home import home_of
@@ -199,6 +199,57 @@ def test_records_on_a_damaged_part_of_the_disk_keep_no_other_one_away(
     assert ["notes", entry.relative_to(memory).as_posix()] == [*status["problems"]]
     assert [("file", "notes"), ("entries", "")] == [(it.about, it.name) for it in stats.attention]
     assert "entries" not in [it.about for it in ceiling.attention]  # at a level that nobody can tell
+
+
+@pytest.mark.parametrize("can_examine", [True, False])
+def test_a_damaged_record_keeps_no_other_one_from_the_mirror(
+    desk: Path, can_examine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are pushed and pulled, and the status counts it and says why, until it can be read again."""
+    memory, opening, bucket = desk.parent / ".memory", os.open, desk.parent / "bucket"
+    entry = next(path for path in memory.rglob("entries/*/*.json") if b"green tea" in path.read_bytes())
+    bucket.mkdir()
+    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
+    desk.write_text(text, "utf-8")
+
+    def is_here(folder: int | None) -> bool:
+        return folder is not None and os.path.realpath(f"/proc/self/fd/{folder}") == str(memory)
+
+    def read(path: Any, *given: Any, dir_fd: int | None = None, **more: Any) -> int:
+        _refuse(path, damaged if is_here(dir_fd) else ())
+        return opening(path, *given, dir_fd=dir_fd, **more)
+
+    def examine(path: Any, *given: Any, dir_fd: int | None = None, **more: Any) -> os.stat_result:
+        _refuse(path, damaged if is_here(dir_fd) and not can_examine else ())
+        return examined(path, *given, dir_fd=dir_fd, **more)
+
+    examined = os.stat
+    damaged: tuple[str, ...] = (entry.name,)
+
+    with memfiles.open(desk, watch=False) as opened:
+        assert opened.sync.flush(60)
+        monkeypatch.setattr(os, "open", read)
+        for record in (memory / "notes.json", entry):
+            os.utime(record)
+        with look(load(desk)) as seen:
+            on_disk = seen.sync.status().pending
+        damaged = ("notes.json", entry.name) if can_examine else (entry.name,)
+        monkeypatch.setattr(os, "stat", examine)
+        opened.session("support").call("memory_save", {"key": "cup", "content": "A cup of coffee."})
+        os.utime(entry.parent, (1, 1))  # long ago: its entries are looked at one by one once they were compared
+        is_pushed, damaged_status, report = opened.sync.flush(60), opened.sync.status(), opened.sync.pull()
+        told = [*opened.status()["problems"]]
+        monkeypatch.undo()
+        is_pushed_later, status = opened.sync.flush(60), opened.sync.status()
+
+    paths = ["notes.json"] * can_examine + [entry.relative_to(memory).as_posix()]
+    assert [True, len(paths), True] == [is_pushed, damaged_status.pending, is_pushed_later]
+    assert damaged_status.lag_seconds < 3600
+    assert "Input/output error" in str(damaged_status.last_error)
+    assert (sorted(paths), 1) == (sorted(report.pending), on_disk)
+    assert any(b"coffee" in path.read_bytes() for path in bucket.rglob("*.json"))
+    assert can_examine == ("notes" in told)
+    assert (0, None) == (status.pending, status.last_error)
 
 
 def _refuse(path: Any, names: tuple[str, ...]) -> None:
