@@ -16,6 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from memfiles.records import learning
+
 T = TypeVar("T")
 _renewals: dict[int, Callable[[], Any]] = {}  # of the objects alive, the oldest first
 _numbers = itertools.count()
@@ -100,3 +102,5 @@ def _renew_all() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_all)  # one handler for all: none can be removed
+# what another thread was learning, a child would know by half for ever
+os.register_at_fork(before=learning.acquire, after_in_parent=learning.release, after_in_child=learning.release)
