@@ -21,7 +21,7 @@ from memfiles.records.record import Actor
 from memfiles.workflow.workflow import Workflow
 from mirrors.directory import DirectoryMirror
 from tests.support import ROOT
-from tests.support.records import wait_until
+from tests.support.records import no_thread_starts, wait_until
 from tests.support.workflows import opened, write_workflow
 
 WORKFLOW = """
@@ -53,6 +53,35 @@ def test_opening_restores_what_is_declared(tmp_path: Path) -> None:
         assert memory.workflow.name == "support-desk"
         assert ["deals-1", "notes-1"] == sorted(memory.manager.uids())
         assert {"notes-1": "seeded", "deals-1": "seeded"} == {row.uid: row.status for row in memory.report.files}
+
+
+def test_changes_are_made_where_no_thread_can_be_started(tmp_path: Path) -> None:
+    """Each is acknowledged, audited and found; whoever waits does the work of the threads."""
+    (tmp_path / "bucket").mkdir()
+    workflow = mirrored_at(tmp_path, (tmp_path / "bucket").as_uri())
+    text = workflow.read_text("utf-8").replace("memory:\n", "memory:\n  entries: {}\n", 1)
+    workflow.write_text(text, "utf-8")
+    with no_thread_starts():
+        memory = memfiles.open(workflow, watch=False)
+        session = memory.session("support")
+        done = [
+            session.call("append_memory", {"file": "notes", "content": "- Bob is on hunter2\n"}),
+            session.call("memory_save", {"key": "tea", "content": "Ada drinks green tea."}),
+            session.call("memory_save", {"key": "cup", "content": "A cup of coffee."}),
+        ]
+        memory.manager.redact("notes-1", "hunter2")
+        memory.entries.forget(session, key="cup")
+        found = session.call("memory_search", {"query": "tea"})
+        pulled, is_pushed = memory.sync.pull().outcomes, memory.sync.flush(60)
+    ops = [event.op for event in memory.audit(limit=20).events]
+    memory.close()
+
+    assert [False] * 3 == [each.is_error for each in done], done
+    assert ["tea"] == [each["key"] for each in (found.data or {})["results"]]
+    assert (set(), True) == ({"append", "save", "redact", "forget"} - {*ops}, is_pushed)
+    assert "failed" not in pulled.values()
+    copies = [path.read_bytes() for path in (tmp_path / "bucket").rglob("*.json")]
+    assert (True, False) == (any(b"green tea" in it for it in copies), any(b"hunter2" in it for it in copies))
 
 
 def test_what_was_written_is_there_at_the_next_opening(workflow: Path) -> None:

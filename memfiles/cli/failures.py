@@ -136,6 +136,11 @@ def listening_on(port: int) -> socket.socket:
 
 def end_on_signals() -> None:
     """Have SIGTERM raise a ``KeyboardInterrupt``, so that the memory is closed, and SIGHUP unless it is ignored."""
+
+    def hung_up(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a terminal that is closed sends several
+        signal.raise_signal(signal.SIGTERM)
+
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+        signal.signal(signal.SIGHUP, hung_up)

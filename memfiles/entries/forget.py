@@ -31,7 +31,7 @@ from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import MAX_WHY_BYTES, Entry
 from memfiles.records.history import has_lost
-from memfiles.records.keys import ENTRIES, check_switch, entry_path, entry_place, id_path, is_id_path, uid_of, user_in
+from memfiles.records.keys import check_switch, entry_path, entry_place, id_path, is_id_path, uid_of, user_in
 from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
@@ -251,8 +251,8 @@ class Forgetter:
 
     def _check_readable(self, view: View) -> None:
         """``StorageFailed`` if a record of these places cannot be read: it is unknown whether it is selected."""
-        folders = tuple({f"{ENTRIES}/{place.folder}/" for place in view})
-        if unread := sorted(path for path in self._db.index.unread if path.startswith(folders)):
+        folders = {place.folder for place in view}  # that of an agent has those of its users below it, who are others
+        if unread := [it for it in sorted(self._db.index.unread) if (entry_place(it) or ("",))[0] in folders]:
             raise StorageFailed(f"nothing was forgotten, as {unread[0]} cannot be read, and may have to go as well")
 
     def _paths_of(self, ids: Collection[str]) -> list[str]:

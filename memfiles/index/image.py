@@ -29,6 +29,7 @@ from memfiles.index.text.languages import made_with
 from memfiles.records import late_logger as _log
 from memfiles.storage import atomic
 from memfiles.storage.derived_database import DerivedDatabase
+from memfiles.storage.fork_safety import start_thread
 from memfiles.storage.record_store import IndexImages
 
 PART_BYTES = 4 * 2**20
@@ -123,8 +124,7 @@ class ImageKeeper:
                 return
             self._next = time.monotonic() + PAUSE_SECONDS
             thread = threading.Thread(target=self._run, args=(at_rest,), name="memfiles-image", daemon=True)
-            with suppress(RuntimeError):  # there are too many threads, or the interpreter ends
-                thread.start()
+            if start_thread(thread):
                 self._thread = thread
 
     def close(self) -> None:

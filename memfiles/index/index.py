@@ -384,8 +384,7 @@ class BackgroundWriter:
 
     def renew(self) -> None:
         """In a forked child: the thread is the parent's."""
-        self._asking = threading.Lock()
-        self._is_wanted = False
+        self._asking, self._is_wanted = threading.Lock(), False
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -400,7 +399,7 @@ class BackgroundWriter:
         """Wait until the work is done, or do it where no thread can be started."""
         with self._asking:  # a thread can be joined only once it was started
             thread = self._thread
-        if thread is not None and not thread.is_alive():
+        if thread is not None and not thread.is_alive():  # none could be started
             self._run()
         elif thread is not None and thread is not threading.current_thread():
             thread.join()

@@ -13,11 +13,16 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
+import threading
 from collections import _tuplegetter  # type: ignore[attr-defined]  # the same for every interpreter
+from functools import cache
 from importlib import import_module, reload
-from typing import TYPE_CHECKING, Any, AnyStr, cast
+from typing import TYPE_CHECKING, Any, AnyStr, TypeVar, cast
 
-from msgspec.json import Encoder
+from msgspec import Struct, convert
+from msgspec.json import Decoder, Encoder
+
+StructT = TypeVar("StructT", bound=Struct)
 
 
 def _plain(value: object) -> object:
@@ -31,6 +36,24 @@ def _plain(value: object) -> object:
 
 to_json = Encoder(enc_hook=_plain).encode
 """The JSON of a value, as every record is written: UTF-8 without spaces."""
+
+learning = threading.RLock()  # a fork waits for it, see ``storage.fork_safety``; a ``__del__`` may come in between
+
+
+@cache
+def decoder_of(model: type[StructT]) -> Decoder[StructT]:
+    """The decoder of a class, made at its first use, which takes up to a millisecond.
+
+    While msgspec learns the fields of a class, a second thread that decodes or converts to it crashes the process.
+    """
+    with learning:
+        return Decoder(model)
+
+
+def converted(value: object, model: type[StructT]) -> StructT:
+    """As ``convert`` of msgspec, also by several threads at once."""
+    decoder_of(model)  # by which msgspec learns all of the class
+    return convert(value, model)
 
 
 _MEGABYTE = 1 << 20

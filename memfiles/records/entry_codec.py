@@ -6,17 +6,17 @@ key; and encoding is canonical, so the same entry always gives the same bytes. T
 
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct
-from msgspec.json import Decoder, schema_components
 from msgspec.json import decode as from_json
+from msgspec.json import schema_components
 from msgspec.structs import asdict, replace
 
 from memfiles.errors import InvalidArgument, RecordCorrupt
-from memfiles.records import late_pattern, to_json
+from memfiles.records import decoder_of, late_pattern, to_json
 from memfiles.records.entry import (
     FORGOTTEN_KEPT,
     GENERAL,
@@ -222,23 +222,12 @@ def read_entry(data: bytes, *, of: str = "") -> EntryRecord:
     """Any entry or mark in ``data``, checked on its own; ``of`` is the path that ``RecordCorrupt`` names."""
     try:
         if _type_of(data) in _MARKS:
-            return _checked(_mark_decoder().decode(data))
-        return _as_entry(_entry_decoder().decode(data))
+            return _checked(decoder_of(Mark).decode(data))
+        return _as_entry(decoder_of(_OnDisk).decode(data))
     except InvalidArgument as error:
         raise RecordCorrupt(f"record {of}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
-
-
-@cache
-def _entry_decoder() -> Decoder[_OnDisk]:
-    """Made late, as that takes a millisecond and many commands read no entry."""
-    return Decoder(_OnDisk)
-
-
-@cache
-def _mark_decoder() -> Decoder[Mark]:
-    return Decoder(Mark)
 
 
 def _is_canonical(data: bytes) -> bool:

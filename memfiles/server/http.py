@@ -2,7 +2,8 @@
 
 The rule this module enforces: only requests with the token are answered, and no web page in a browser can send one on
 a person's behalf: the server listens on loopback only, and accepts only its own ``Host`` and ``Origin``. And whoever
-has no token cannot keep others out: a request that does not arrive in time ends, and so many may be on their way.
+has no token cannot keep others out: a request that does not arrive in time ends, and so many may be on their way. Calls
+that were begun are answered before the server ends.
 
 With a user header, whoever has the token is trusted to name the user of each request; a request that names none, or
 more than one, is refused. A lasting connection of an older client belongs to the user who opened it.
@@ -32,14 +33,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.keys import check_user
-from memfiles.server.server import MESSAGE_MAX, NAME, MemoryServer
+from memfiles.server.server import DRAIN_SECONDS, MESSAGE_MAX, NAME, MemoryServer
 
 HOST = "127.0.0.1"
 PATH = "/mcp"
 TOKEN_MIN = 16
 REQUEST_SECONDS = 10.0  # for the headers and the body of a request, which come over loopback
 WAITING_MAX = 512  # connections whose request is not whole yet; one more ends the oldest
-_SHUTDOWN_SECONDS = 2
 _CLOSING = {"Connection": "close"}  # the rest of the request is not waited for
 _NO_TOKEN = {"WWW-Authenticate": "Bearer", **_CLOSING}
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)  # a token of RFC 9110, 5.6.2
@@ -83,7 +83,10 @@ def app(server: Server[Any], *, port: int, token: str, user_header: str | None =
     names = [f"{name}:{port}" for name in (HOST, "localhost")]
     checks = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
     bare = server.streamable_http_app(
-        streamable_http_path=PATH, transport_security=checks, max_request_body_size=MESSAGE_MAX
+        streamable_http_path=PATH,
+        json_response=True,  # a response as a stream is cut off as soon as the server is asked to end
+        transport_security=checks,
+        max_request_body_size=MESSAGE_MAX,
     )
     return TokenGuard(UserGuard(bare, header=user_header) if user_header else bare, token=token)
 
@@ -100,7 +103,7 @@ def serve(server: MemoryServer, *, listening: socket.socket, token: str, user_he
         access_log=False,
         server_header=False,
         ws="none",
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     _NotificationsFirst(config, server.notifier.end).run(sockets=[listening])
 

@@ -37,6 +37,9 @@ RECALL_PROMPT = "recall"
 CODE = "memfiles/code"
 """Key in the ``_meta`` of an error result that holds the error's code."""
 
+DRAIN_SECONDS = 35
+"""How long a server that ends waits for responses to requests that it has: a call may wait 30 seconds for a record."""
+
 MESSAGE_MAX = 64 * 2**20
 """Bytes of a message: the largest memory file with every character escaped, and some."""
 

@@ -31,10 +31,7 @@ from msgspec.json import decode as from_json
 from pydantic import ValidationError
 
 from memfiles.errors import InvalidArgument
-from memfiles.server.server import MESSAGE_MAX, MemoryServer
-
-DRAIN_SECONDS = 35.0
-"""How long to wait for responses once input has ended: a call may wait 30 seconds for a record."""
+from memfiles.server.server import DRAIN_SECONDS, MESSAGE_MAX, MemoryServer
 
 _CHUNK = 65536
 _PIPE_CHUNK = 4096  # what a writable pipe accepts without blocking (PIPE_BUF)
@@ -74,9 +71,8 @@ def _stopped_by_signals(stop_reading: Waker) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is not signal.SIG_IGN:  # a hangup came, and more may follow
-                signal.signal(number, handler)
+        for number, handler in before.items():  # a terminal is closed with its client, and hangs up several times
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else handler)
 
 
 class Conversation:

@@ -23,7 +23,7 @@ from memfiles.storage.record_store import Changes
 
 MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
 StoredSignature = tuple[int, int, int]  # a signature as stored in the index
-_UNKNOWN = (-1, -1, -1)  # of a file that cannot be examined: no row has it
+UNKNOWN = (-1, -1, -1)  # of a file that cannot be examined: no row has it
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _POLL_SECONDS = 0.05
 _POLL_SHARE = 25  # looking at the folders takes so much less time than waiting
@@ -80,7 +80,7 @@ def files(directory: int, folder: str, left_over: list[str]) -> Iterator[tuple[s
             status = each.stat(follow_symlinks=False)
         except OSError as error:
             if _is_there(error):
-                yield start + each.name, _UNKNOWN
+                yield start + each.name, UNKNOWN
             continue
         yield start + each.name, (status.st_ino & MASK, status.st_size & MASK, status.st_mtime_ns & MASK)
 

@@ -16,6 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from memfiles.records import learning
+
 T = TypeVar("T")
 _renewals: dict[int, Callable[[], Any]] = {}  # of the objects alive, the oldest first
 _numbers = itertools.count()
@@ -31,18 +33,17 @@ def renew_in_child(owner: T, renew: Callable[[T], None]) -> None:
 
 
 def start_thread(thread: threading.Thread) -> bool:
-    """Start a thread; False if the system allows no more, or if Python is ending: on 3.11 it would never return."""
+    """Start a thread; False if the process may have no more of them now, or if Python is ending.
+
+    It would not run then, and on 3.11 its start would never return.
+    """
+    if sys.is_finalizing():
+        return False
     try:
-        if is_possible := not sys.is_finalizing():
-            thread.start()
+        thread.start()
     except RuntimeError:
         return False
-    return is_possible
-
-
-def is_running(thread: threading.Thread | None) -> bool:
-    """Whether a thread was started and has not ended."""
-    return thread is not None and thread.is_alive()
+    return True
 
 
 class Flag:
@@ -101,3 +102,5 @@ def _renew_all() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_all)  # one handler for all: none can be removed
+# what another thread was learning, a child would know by half for ever
+os.register_at_fork(before=learning.acquire, after_in_parent=learning.release, after_in_child=learning.release)

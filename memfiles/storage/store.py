@@ -26,7 +26,7 @@ from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, entry_folders, quarantine, recovery
 from memfiles.storage.atomic import Descriptor, Signature, reason, record_paths_in, storage_failure
 from memfiles.storage.atomic import real_directory as real_directory
-from memfiles.storage.fork_safety import is_running, renew_in_child, start_thread
+from memfiles.storage.fork_safety import renew_in_child, start_thread
 from memfiles.storage.home import Durability as Durability
 from memfiles.storage.home import MemoryHome
 from memfiles.storage.journal import FOLDER, Journal
@@ -66,10 +66,9 @@ class Store:
 
         ``now`` gives the time for notes; ``lock_timeout`` is in seconds. ``StorageFailed`` if it cannot be used.
         """
-        self.directory, self.name = directory, directory.name
-        self._now = now
+        self.directory, self.name, self._is_closed = directory, directory.name, False
+        self._now, self._lock_timeout = now, lock_timeout
         self._flush = durability == "fsync"
-        self._lock_timeout = lock_timeout
         with storage_failure(f"cannot use the memory directory {directory}"):
             self.descriptor = _make_directory(directory, flush=self._flush)
             self.kept = Quarantine(self.descriptor)
@@ -120,9 +119,8 @@ class Store:
         Its bytes go to quarantine then. If a writer died here, the directory is recovered, and ``decide`` called again.
         """
         wanted = [*paths]
-        if not all(map(is_record_path, wanted)):
-            bad = next(path for path in wanted if not is_record_path(path))
-            raise InvalidArgument(f"there can be no record at {bad[:200]!r}: nothing was changed")
+        if bad := [path for path in wanted if not is_record_path(path)]:
+            raise InvalidArgument(f"there can be no record at {bad[0][:200]!r}: nothing was changed")
         for _ in range(_ATTEMPTS):
             held = self._locks.hold(wanted, check=self._refuse_if_gone)
             try:
@@ -319,16 +317,16 @@ class Checkpointer:
 
     def wake(self) -> None:
         """Watch the journal, which holds something now; empty it at once where no thread can be started."""
-        if self._is_awake and is_running(self._thread):
+        if self._is_awake:
             return
         with self._starting:
-            if not is_running(self._thread):  # an interrupt may have come before its start
+            if is_new := self._thread is None or not self._thread.is_alive():  # an interrupt may come before its start
                 self._thread = threading.Thread(target=self._run, name="memfiles-checkpoint", daemon=True)
-                start_thread(self._thread)
-        self._is_awake = is_running(self._thread)
-        self._calls.put(None)
-        if not self._is_awake:
-            self._checkpoint(b"")
+            self._is_awake = not is_new or start_thread(self._thread)
+        if self._is_awake:
+            self._calls.put(None)
+        else:
+            self._checkpoint(b"", recover=lambda: None)  # whoever recovers holds no lock of a record
 
     def stop(self) -> None:
         """End the thread and wait for it; the journal stays as it is."""
@@ -343,14 +341,16 @@ class Checkpointer:
         """End the thread once it has closed the journal, without waiting: the store was dropped without a close."""
         self._is_ending = self._is_dropped = True
         self._calls.put(None)
-        if not is_running(self._thread):
+        if self._thread is None or not self._thread.is_alive():
             self._close_journal()
 
     def _run(self) -> None:
         while not self._is_ending:
-            self._calls.get()
-            self._empty_journal()
-            self._is_awake = False
+            try:
+                self._calls.get()
+                self._empty_journal()
+            finally:
+                self._is_awake = False  # also if this thread ends by an error: the next change starts another
             if self._journal.is_dirty:  # again, by a change that found this thread awake
                 self.wake()
         self._calls.put(None)  # for a second thread: an interrupt may have hidden that the first one had started
@@ -374,12 +374,12 @@ class Checkpointer:
             request = recovery.requested_scrub(self._directory)
             if request not in (b"", answered) or time.monotonic() - since >= _IDLE_SECONDS:
                 answered, since = request, time.monotonic()
-                self._checkpoint(request)
+                self._checkpoint(request, recover=self._recover)
 
-    def _checkpoint(self, request: bytes) -> None:
+    def _checkpoint(self, request: bytes, *, recover: Callable[[], None]) -> None:
         try:
             if not self._journal.checkpoint(scrub_token=request or None):
-                self._recover()
+                recover()
         except Exception:  # the edge of the thread: the process may be short of memory
             _log.exception("a checkpoint failed and will be repeated; the journal keeps what is not flushed")
 

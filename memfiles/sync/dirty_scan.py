@@ -13,11 +13,11 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from memfiles.errors import RecordCorrupt
+from memfiles.errors import RecordCorrupt, StorageFailed
 from memfiles.records import NamedTuple
 from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.records.record import digest
-from memfiles.storage.atomic import Signature, is_settled
+from memfiles.storage.atomic import Signature, is_of_one_file, is_settled
 from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Acknowledged, Ledger
 from memfiles.sync.merge.record_types import decode_copy
@@ -29,10 +29,14 @@ Care = Literal["patient", "usual", "thorough"]
 
 
 class DirtyRecord(NamedTuple):
-    """A record whose present version the mirror has not acknowledged, and when it was written (ns, wall clock)."""
+    """A record whose present version the mirror has not acknowledged, and when it was written (ns, wall clock).
+
+    ``unread`` says why it cannot be read at the moment, so it is unknown whether it must be pushed.
+    """
 
     path: str
     since_ns: int
+    unread: StorageFailed | None = None
 
 
 class _Compared(Struct):
@@ -114,21 +118,28 @@ class DirtyScan:
         dirty: list[DirtyRecord] = []
         settled: dict[str, Signature] = {}
         for path, signature in changed:
-            local = self._replica.read(path) if path in digests else None
+            try:
+                local = self._replica.read(path) if path in digests else None
+                is_left_out = local is None and self._is_private(path, signature)
+            except StorageFailed as error:
+                if not is_of_one_file(error):
+                    raise
+                dirty.append(DirtyRecord(path, self._since(path, signature), error))
+                continue
             is_known = local is not None and not local.is_provisional and local.digest == digests[path]
             if local is not None and is_known:
                 self._first_seen.pop(path, None)
                 if is_settled(local.signature):
                     settled[path] = local.signature
-            elif local is not None or not self._is_private(path, signature):
+            elif not is_left_out:
                 dirty.append(DirtyRecord(path, self._since(path, signature)))
         if settled:
             self._ledger.settle(settled)
         return dirty
 
     def _since(self, path: str, signature: Signature) -> int:
-        """When a version was written, or was first seen here where a store does not say."""
-        if signature.mtime_ns:
+        """When a version was written, or was first seen here where nobody can say."""
+        if signature.mtime_ns > 0:
             return signature.mtime_ns
         if self._first_seen.get(path, (None, 0))[0] != signature:
             self._first_seen[path] = signature, time_ns()

@@ -26,7 +26,7 @@ from msgspec import Struct
 from memfiles.errors import CopyRefused, FileNotDeclared, InvalidArgument, LockTimeout, MirrorRefused, MirrorUnavailable
 from memfiles.records.keys import record_path
 from memfiles.storage.events import Progress, RecordChanged
-from memfiles.storage.fork_safety import is_running, start_thread
+from memfiles.storage.fork_safety import start_thread
 from memfiles.sync.workers import Job, Workers
 
 QUIET_SECONDS = 0.1
@@ -104,9 +104,8 @@ class Dispatcher:
         self._throttle = Throttle()
         self._thread: threading.Thread | None = None
         self._timers: Sequence[Timer] = ()
-        self._failed_at = 0.0
+        self._failed_at, self._answers = 0.0, False
         self._is_refused = False  # what failed last: repeating it does not help
-        self._answers = False
 
     @property
     def is_idle(self) -> bool:
@@ -144,7 +143,7 @@ class Dispatcher:
         self._wanted.put(job := Job(run))
         if self.is_closed:  # else ``close`` finds it
             self._refuse_wanted()
-        elif not is_running(self._thread):  # none can be started
+        elif not self._is_running():  # none can be started
             self.hand_out()
         self._wake()
         return job
@@ -167,20 +166,20 @@ class Dispatcher:
         self, begun: float, call: SimpleQueue[None], timeout: float, *, insist: bool, progress: Progress | None
     ) -> bool:
         with self._turn:
-            self._ensure_running()
             self._schedule.hurry(now=begun)
             total = self._schedule.pending
         self._wake()
         while True:
             left = begun + timeout - time.monotonic()
             with self._turn:  # counted and judged in one turn: the last task may end at any other moment
+                self._ensure_running()
                 pending = self._schedule.pending
                 is_over = not pending or self.is_closed or left <= 0 or self._is_hopeless(begun, insist=insist)
             if progress is not None:
                 progress(max(0, total - pending), total)
             if is_over:
                 return not pending
-            if not is_running(self._thread):  # none can be started
+            if not self._is_running():  # none can be started
                 self.hand_out()
             with suppress(Empty):
                 call.get(timeout=min(left, _TICK_SECONDS))
@@ -215,9 +214,12 @@ class Dispatcher:
             if call.empty():
                 call.put(None)
 
+    def _is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def _ensure_running(self) -> None:
         """Start the thread that hands out tasks if it does not run; the caller holds the turn."""
-        if not self.is_closed and not is_running(self._thread):  # its start may have failed
+        if not self.is_closed and not self._is_running():  # its start may have failed
             reference = weakref.ref(self, lambda _, calls=self._calls: calls.put(None))  # type: ignore[misc]
             given = reference, self._calls, self._workers
             self._thread = threading.Thread(target=_run, args=given, name="memfiles-sync", daemon=True)
@@ -292,9 +294,7 @@ class Throttle:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """``cpu_time`` is the processor time of the calling thread; all are in seconds."""
-        self._monotonic = monotonic
-        self._cpu_time = cpu_time
-        self._sleep = sleep
+        self._monotonic, self._cpu_time, self._sleep = monotonic, cpu_time, sleep
         self._written_at = float("-inf")
         self._waiting = 0
         self._one_at_a_time = threading.Lock()

@@ -329,6 +329,7 @@ class _Jobs:
     dispatcher: Dispatcher
     errors: _ErrorLog
     hydrated: Mapping[str, Stored] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)  # records that could not be read at the last scan
     pack_after: float = 0.0
     thorough_at: float = 0.0
     promises_after: float = 0.0
@@ -347,9 +348,13 @@ class _Jobs:
             self.errors.note(_UNSCANNED, error)
 
     def find_dirty_records(self, care: Care = "usual") -> None:
-        """Have the records pushed that the mirror lacks."""
-        for record in self.scan.dirty(care=care):
-            self.dispatcher.at_once(record.path)
+        """Have the records pushed that the mirror lacks; one that cannot be read is told of until it can be."""
+        found, before = self.scan.dirty(care=care), self.unread
+        self.unread = {record.path for record in found if record.unread is not None}
+        for path in before - self.unread:
+            self.errors.solved(path, answered=False)
+        for path, _, error in found:
+            self.dispatcher.at_once(path) if error is None else self.errors.note(path, error)
 
     def find_changed_copies(self) -> None:
         """Have the records reconciled whose copies changed in the mirror, and fetch new entries."""

@@ -179,11 +179,11 @@ def in_parallel(
                     arrived.put((key, error))
 
     try:
-        workers = [
-            threading.Thread(target=work, name="memfiles-mirror", daemon=True) for _ in range(min(threads, count))
-        ]
-        if sum(map(start_thread, workers)) == 0:
-            work()
+        for number in range(min(threads, count)):
+            if not start_thread(threading.Thread(target=work, name="memfiles-mirror", daemon=True)):
+                if not number:  # else the others do it
+                    work()
+                break
         for _ in range(count):
             key, answer = arrived.get()
             if isinstance(answer, BaseException) and not isinstance(answer, MirrorUnavailable):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from memfiles.errors import InvalidArgument, RecordCorrupt
+from memfiles.errors import InvalidArgument, RecordCorrupt, StorageFailed
 from memfiles.records.declared_metadata import decode_file
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import is_of_one_run
@@ -22,7 +22,7 @@ from memfiles.records.marks import EntryRecord, Mark, vacated
 from memfiles.records.record import Record, digest
 from memfiles.records.redactions import Piece
 from memfiles.storage import entry_folders, quarantine
-from memfiles.storage.atomic import Signature, storage_failure
+from memfiles.storage.atomic import Signature, is_of_one_file, storage_failure
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.home import MemoryHome
 from memfiles.storage.quarantine import MergeSide
@@ -340,8 +340,16 @@ class RecordListing:
 
     def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
         """By path, the signatures of the records that exist."""
-        found = ((path, self._store.signature(path)) for path in paths)
+        found = ((path, self._signature(path)) for path in paths)
         return {path: seen for path, seen in found if seen is not None}
+
+    def _signature(self, path: str) -> Signature | None:
+        try:
+            return self._store.signature(path)
+        except StorageFailed as error:
+            if not is_of_one_file(error):
+                raise
+            return Signature(*entry_folders.UNKNOWN)
 
 
 class FeedListing:

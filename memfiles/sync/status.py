@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from memfiles.errors import MemfilesError, RecordCorrupt
+from memfiles.errors import MemfilesError, RecordCorrupt, StorageFailed
 from memfiles.records.keys import entry_place, record_path
 from memfiles.records.record import digest
 from memfiles.storage import quarantine
-from memfiles.storage.atomic import storage_failure
+from memfiles.storage.atomic import is_of_one_file, storage_failure
 from memfiles.storage.home import MemoryHome, home_of
 
 if TYPE_CHECKING:
@@ -131,6 +131,10 @@ def _must_be_pushed(records: Records, path: str, acknowledged: str | None) -> bo
             return False
         return digest(found[0]) != acknowledged and not (entry_place(path) and is_of_one_run(found[0], path=path))
     except RecordCorrupt:
+        return True
+    except (OSError, StorageFailed) as error:
+        if not is_of_one_file(error):
+            raise
         return True
 
 

@@ -14,6 +14,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar, cast
 
+from memfiles.storage.fork_safety import start_thread
+
 _log = logging.getLogger("memfiles.sync")
 T = TypeVar("T")
 
@@ -76,18 +78,16 @@ class Workers:
             self._threads += is_needed
             number = self._threads
         self._jobs.put(job)
-        if not is_needed:
+        thread = threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True)
+        if not is_needed or start_thread(thread):
             return
-        try:
-            threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
-        except RuntimeError as error:  # the process may have no more of them now
-            with self._counting:
-                self._threads -= 1
-                is_alone = not self._threads
-            _log.info("the sync does with %d threads: %s", self._threads, error)
-            if is_alone:  # else the others do it
-                self._jobs.put(None)
-                self._work()
+        with self._counting:
+            self._threads -= 1
+            is_alone = not self._threads
+        _log.info("no thread can be started: the sync does with %d", self._threads)
+        if is_alone:  # else the others do it
+            self._jobs.put(None)
+            self._work()
 
     def close(self, timeout: float) -> None:
         """Let every thread end once the queue is empty, and wait at most ``timeout`` seconds for the last job."""

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from msgspec import Meta, Struct, convert
+from msgspec import Meta, Struct
 
 from memfiles.errors import InvalidArgument
-from memfiles.records import late_pattern, to_json
+from memfiles.records import converted, late_pattern, to_json
 from memfiles.workflow.declared import Before, Check, fields_of, read
 from memfiles.workflow.problems import Breach, one_of
 
@@ -123,7 +123,7 @@ def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> Argu
     ):
         with suppress(TypeError, ValueError, RecursionError):  # then what is wrong is found field by field
             to_json(given)  # half a surrogate pair, no JSON, or nested too deeply
-            return convert(given, model)
+            return converted(given, model)
     found, breaches = read(model, given)
     if breaches:
         wrong = "; ".join(dict.fromkeys(_explain(breach, refusals=model.refusals) for breach in breaches))

@@ -6,19 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
 import memfiles
-from memfiles.sync.mirror import in_parallel
-from mirrors import MemoryMirror
 from tests.support import ROOT
 from tests.support.another_process import another_process
+from tests.support.records import no_thread_starts
 from tests.support.workflows import write_workflow
 
 WORKFLOW = """
@@ -65,21 +61,11 @@ input()
 """
 
 
-@contextmanager
-def no_thread_can_be_started() -> Iterator[None]:
-    """The system refuses to start one in this process."""
-    before = threading.stack_size(1 << 47)  # more than there are addresses
-    try:
-        yield
-    finally:
-        threading.stack_size(before)
-
-
 def test_all_is_done_and_acknowledged_though_no_thread_can_be_started(tmp_path: Path) -> None:
     """A change was made, but raised an error: who repeated it doubled the text. The mirror got nothing."""
     workflow = write_workflow(tmp_path, WORKFLOW.format(mirror=tmp_path / "mirror"))
     (tmp_path / "mirror").mkdir()
-    with no_thread_can_be_started(), memfiles.open(workflow) as memory:
+    with no_thread_starts(), memfiles.open(workflow) as memory:
         session = memory.session("assistant")
         for line in "ab":
             memory.manager.append("notes", line)
@@ -99,7 +85,7 @@ def test_others_can_forget_while_a_process_can_start_no_thread(tmp_path: Path) -
     """Its journal stayed as it was: each forget of another process waited for it half a minute, and failed."""
     workflow = write_workflow(tmp_path, WORKFLOW.format(mirror=tmp_path / "mirror"))
     (tmp_path / "mirror").mkdir()
-    with no_thread_can_be_started(), memfiles.open(workflow, watch=False) as memory:
+    with no_thread_starts(), memfiles.open(workflow, watch=False) as memory:
         session = memory.session("assistant")
         for text in ("Bob is on Free.", "Bob is on Pro."):
             memory.entries.save(session, "bob", text)
@@ -123,17 +109,6 @@ def test_a_journal_is_emptied_after_the_process_was_short_of_memory(tmp_path: Pa
 
     assert ("written", 1) == (heard, forgotten)
     assert took < 20
-
-
-def test_a_mirror_is_read_though_no_thread_can_be_started() -> None:
-    """Whoever waits for the answers asks for them."""
-    mirror = MemoryMirror()
-    mirror.put("a.json", b"text")
-
-    with no_thread_can_be_started():
-        answers = dict(in_parallel(mirror.get, ["a.json", "b.json"]))
-
-    assert ["a.json", "b.json"] == sorted(answers)
 
 
 def test_a_command_that_runs_out_of_memory_says_so(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import memfiles
 from memfiles.cli.doctor.checks import check_kept, check_records
 from memfiles.errors import StorageFailed
-from memfiles.memory import load
+from memfiles.memory import load, look
 from memfiles.storage import entry_folders
 from memfiles.storage.atomic import Signature, is_settled, read
 from memfiles.storage.home import home_of
@@ -201,6 +201,57 @@ def test_records_on_a_damaged_part_of_the_disk_keep_no_other_one_away(
     assert "entries" not in [it.about for it in ceiling.attention]  # at a level that nobody can tell
 
 
+@pytest.mark.parametrize("can_examine", [True, False])
+def test_a_damaged_record_keeps_no_other_one_from_the_mirror(
+    desk: Path, can_examine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are pushed and pulled, and the status counts it and says why, until it can be read again."""
+    memory, opening, bucket = desk.parent / ".memory", os.open, desk.parent / "bucket"
+    entry = next(path for path in memory.rglob("entries/*/*.json") if b"green tea" in path.read_bytes())
+    bucket.mkdir()
+    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
+    desk.write_text(text, "utf-8")
+
+    def is_here(folder: int | None) -> bool:
+        return folder is not None and os.path.realpath(f"/proc/self/fd/{folder}") == str(memory)
+
+    def read(path: Any, *given: Any, dir_fd: int | None = None, **more: Any) -> int:
+        _refuse(path, damaged if is_here(dir_fd) else ())
+        return opening(path, *given, dir_fd=dir_fd, **more)
+
+    def examine(path: Any, *given: Any, dir_fd: int | None = None, **more: Any) -> os.stat_result:
+        _refuse(path, damaged if is_here(dir_fd) and not can_examine else ())
+        return examined(path, *given, dir_fd=dir_fd, **more)
+
+    examined = os.stat
+    damaged: tuple[str, ...] = (entry.name,)
+
+    with memfiles.open(desk, watch=False) as opened:
+        assert opened.sync.flush(60)
+        monkeypatch.setattr(os, "open", read)
+        for record in (memory / "notes.json", entry):
+            os.utime(record)
+        with look(load(desk)) as seen:
+            on_disk = seen.sync.status().pending
+        damaged = ("notes.json", entry.name) if can_examine else (entry.name,)
+        monkeypatch.setattr(os, "stat", examine)
+        opened.session("support").call("memory_save", {"key": "cup", "content": "A cup of coffee."})
+        os.utime(entry.parent, (1, 1))  # long ago: its entries are looked at one by one once they were compared
+        is_pushed, damaged_status, report = opened.sync.flush(60), opened.sync.status(), opened.sync.pull()
+        told = [*opened.status()["problems"]]
+        monkeypatch.undo()
+        is_pushed_later, status = opened.sync.flush(60), opened.sync.status()
+
+    paths = ["notes.json"] * can_examine + [entry.relative_to(memory).as_posix()]
+    assert [True, len(paths), True] == [is_pushed, damaged_status.pending, is_pushed_later]
+    assert damaged_status.lag_seconds < 3600
+    assert "Input/output error" in str(damaged_status.last_error)
+    assert (sorted(paths), 1) == (sorted(report.pending), on_disk)
+    assert any(b"coffee" in path.read_bytes() for path in bucket.rglob("*.json"))
+    assert can_examine == ("notes" in told)
+    assert (0, None) == (status.pending, status.last_error)
+
+
 def _refuse(path: Any, names: tuple[str, ...]) -> None:
     if os.fspath(path).endswith(names):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -253,6 +304,27 @@ def test_an_entry_that_cannot_be_examined_keeps_no_other_one_away(
     assert {"tea/milk", "tea/black"} == {it["key"] for it in (found.data or {})["results"]}
     assert {"tea/milk", "tea/black"} == {it["key"] for it in (all_keys.data or {})["memories"]}
     assert {"tea", "tea/milk", "tea/black"} == {it["key"] for it in (again.data or {})["results"]}
+
+
+def test_an_entry_of_another_user_that_cannot_be_read_keeps_no_forget_away(desk: Path) -> None:
+    """It is not among those that may have to go, and nobody else is told of it."""
+    with memfiles.open(desk, watch=False) as memory:
+        ada, bob = (memory.session("support", user=user) for user in ("ada", "bob"))
+        for session in (ada, bob):
+            session.call("memory_save", {"key": "cup", "content": "A cup of coffee."})
+        record = next(path for path in desk.parent.rglob("users/*/*.json") if b'"bob"' in path.read_bytes())
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record.chmod(0)
+    os.utime(record)
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))
+        memory.entries.search(ada, "coffee")
+        forgotten = [memory.entries.forget(session, kind="note").keys for session in (ada, nobody)]
+        with pytest.raises(StorageFailed, match="nothing was forgotten"):
+            memory.entries.forget(bob, kind="note")
+        record.chmod(0o600)
+
+    assert [("cup",), ("tea",)] == forgotten
 
 
 def test_a_broken_entry_is_told_until_it_is_set_aside(desk: Path) -> None:

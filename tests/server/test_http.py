@@ -23,12 +23,13 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 
+import memfiles
 from memfiles.cli.failures import listening_on
 from memfiles.errors import InvalidArgument
 from memfiles.server.http import REQUEST_SECONDS, WAITING_MAX, check_token, new_token
 from tests.cli.command_line import run
 from tests.server.mcp_clients import ERAS, NOTES, changed_by_hand, command, environment, in_loop, listening, text_of
-from tests.support.records import files_under
+from tests.support.records import files_of, files_under, held
 
 TOKEN = "a-token-for-the-tests"
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -241,6 +242,50 @@ def test_what_was_promised_is_kept_at_the_end(tmp_path: Path, number: signal.Sig
 
     assert (0, "") == server.end(number)
     assert [] == [path for path in files_under(tmp_path / ".memory") if path.startswith(".journal/")]
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_hangs_up_more_than_once(tmp_path: Path) -> None:
+    """The shell and the system both do; the second does not cut off the close of the memory."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as above
+    server = Serving(tmp_path)
+    server.process.send_signal(signal.SIGHUP)
+    assert "MCP server ended" == server.hear()
+
+    assert (0, "") == server.end(signal.SIGHUP)
+    assert "" == server.said
+
+
+@pytest.mark.directory("it holds the lock of a file")
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ERAS)
+def test_a_call_that_was_begun_is_answered_before_the_end(tmp_path: Path, era: str) -> None:
+    """Also one that waits for a record; whoever gets no answer makes the change a second time."""
+    serving = Serving(tmp_path)
+
+    async def called() -> list[object]:
+        said: list[object] = []
+
+        async def call() -> None:
+            async with Client(over_http(serving), mode=era) as client:
+                await client.list_tools()
+                ready.set()
+                result = await client.call_tool("append_memory", {"file": "notes", "content": "- a\n"})
+                said.append(result.is_error)
+
+        ready = anyio.Event()
+        with ThreadPoolExecutor() as threads, memfiles.open(tmp_path / "workflow.yaml") as memory:
+            async with anyio.create_task_group() as tasks:
+                with held(files_of(memory.manager), "notes-1.json"):
+                    tasks.start_soon(call)
+                    await ready.wait()
+                    await anyio.sleep(1)  # until the call waits for the record
+                    ended = threads.submit(serving.end)
+                    await anyio.sleep(3)
+            return [*said, *await anyio.to_thread.run_sync(ended.result), memory.manager.read("notes-1")]
+
+    assert [False, 0, "", "# Notes\n- a\n"] == in_loop(called)
+    assert serving.said == "MCP server ended\n"
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -248,6 +249,25 @@ def test_a_terminal_that_is_closed_hangs_up_more_than_once(tmp_path: Path) -> No
     code, _, err = talk.end()
 
     assert (0, "") == (code, err)
+    assert {"# Notes", "- a"} == set(talk.lines)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads which signals a process catches")
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_with_its_client(tmp_path: Path) -> None:
+    """A hangup that comes after the end of the client's messages lets the memory be closed."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    talk = Talk(tmp_path)
+    talk.ask(append(2, "- a\n"))
+    with talk.process as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        status = Path(f"/proc/{process.pid}/status")
+        while int(status.read_text().partition("SigCgt:")[2].split()[0], 16) >> (signal.SIGHUP - 1) & 1:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGHUP)
+
+        assert 0 == process.wait(60)
     assert {"# Notes", "- a"} == set(talk.lines)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -110,6 +111,16 @@ def rewrite(path: Path, **fields: Any) -> None:
     """Change fields of a record as a person would with an editor that writes in place."""
     fields = {**json.loads(path.read_text("utf-8")), **fields}
     path.write_text(json.dumps(fields, indent=2, ensure_ascii=False), "utf-8")
+
+
+@contextmanager
+def no_thread_starts() -> Iterator[None]:
+    """The process can start no thread, as where it has as many as it may have."""
+    before = threading.stack_size(1 << 47)  # more than there are addresses
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
 
 
 def wait_until(holds: Callable[[], object], *, what: str = "the awaited", seconds: float = PATIENCE_SECONDS) -> None:

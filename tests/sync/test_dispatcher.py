@@ -13,7 +13,7 @@ from memfiles.storage.events import RecordChanged
 from memfiles.sync.dispatcher import Dispatcher, Task, Timer
 from memfiles.sync.workers import Workers
 from tests.durability.interrupted import in_another_thread, interrupt_at, time_limit
-from tests.support.records import wait_until
+from tests.support.records import no_thread_starts, wait_until
 
 
 def test_a_timer_runs_when_it_is_time_and_again_after_that() -> None:
@@ -89,12 +89,9 @@ def test_jobs_are_done_though_no_thread_can_be_started() -> None:
     def meet() -> None:
         meeting.wait(60)
 
-    before = threading.stack_size(1 << 47)  # more than there are addresses
-    try:
+    with no_thread_starts():
         for _ in range(3):
             workers.submit(lambda: done.append(threading.current_thread().name))
-    finally:
-        threading.stack_size(before)
 
     assert [threading.current_thread().name] * 3 == done
     for _ in range(2):
@@ -118,12 +115,9 @@ def test_who_writes_waits_for_no_transfer_where_no_thread_can_be_started() -> No
         dispatcher.at_once("b.json")
         noticed.set()
 
-    before = threading.stack_size(1 << 47)  # more than there are addresses
-    try:
+    with no_thread_starts():
         dispatcher.at_once("a.json")
         assert begun.wait(60)
-    finally:
-        threading.stack_size(before)
     threading.Thread(target=write, daemon=True).start()
     is_noticed = noticed.wait(5)
     may_end.set()

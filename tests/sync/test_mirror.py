@@ -31,7 +31,7 @@ from memfiles.sync.mirror import (
     is_key,
 )
 from mirrors import FaultyMirror, HttpMirror, LazyMirror, MemoryMirror, PrefixedMirror, S3Mirror
-from tests.support.records import wait_until
+from tests.support.records import no_thread_starts, wait_until
 
 
 @pytest.mark.parametrize("key", ["a.json", "entries/@workspace/a.json", "Ünïcode 1.json", "x" * 1024, "a.b", "..a"])
@@ -146,6 +146,14 @@ def test_a_mirror_without_the_power_is_asked_by_threads() -> None:
             return super().get(key)
 
     assert dict.fromkeys(KEYS[:8]) == dict(get_many(Slow(), KEYS[:8]))
+
+
+def test_a_mirror_is_asked_one_by_one_where_no_thread_can_be_started() -> None:
+    """By whoever wants the objects."""
+    with no_thread_starts():
+        found = dict(get_many(MemoryMirror(), KEYS[:8]))
+
+    assert dict.fromkeys(KEYS[:8]) == found
 
 
 def test_the_wrappers_pass_it_on() -> None:

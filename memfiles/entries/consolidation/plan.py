@@ -18,12 +18,13 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import Annotated, Any, Literal, Protocol
 
-from msgspec import Meta, Struct, convert, to_builtins
+from msgspec import Meta, Struct, to_builtins
 from msgspec.structs import replace
 
 from memfiles.entries.budgets import Tally
 from memfiles.entries.drafts import Draft
 from memfiles.errors import InvalidArgument
+from memfiles.records import converted
 from memfiles.records.entry import GENERAL, MAX_LINKS, MAX_SOURCES, MAX_TAGS, Entry, EntryId, Merged, united_authors
 from memfiles.records.graphemes import first_bytes
 from memfiles.records.history import contents
@@ -150,7 +151,7 @@ def changed_since(plan: Plan, *, revision_of: Callable[[str], int | None]) -> li
 def plan_from(document: object) -> Plan:
     """The plan in a JSON object; ``InvalidArgument`` names the place of the first problem."""
     try:
-        return convert(document, Plan)
+        return converted(document, Plan)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"invalid plan: {first_problem(error)}") from None
 

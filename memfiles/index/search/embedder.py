@@ -276,7 +276,7 @@ class CircuitBreaker:
 
         thread = threading.Thread(target=answer, name=f"memfiles-{self._model}", daemon=True)
         if not start_thread(thread):
-            raise self.failed("got no thread to answer in")
+            raise self.failed("cannot be asked, as no thread can be started now")
         found = _received(answers, most)
         if found is None and seconds is None and (more := most * min(self._load(), MOST_BUSY) - most) > 0:
             found = _received(answers, more)

@@ -20,6 +20,7 @@ from memfiles.entries.drafts import Draft
 from memfiles.errors import StorageFailed
 from memfiles.index.search import vectors
 from memfiles.index.search.embedder import CircuitBreaker, GuardedEmbedder, ModelUnavailable, WordVectors
+from tests.support.records import no_thread_starts
 from tests.support.saved import Clock, Visitor, entries_in
 from tests.support.workflows import write_workflow
 
@@ -209,6 +210,13 @@ def test_a_model_gets_at_most_six_times_as_long() -> None:
     with pytest.raises(ModelUnavailable, match=r"within 0\.06 s"):
         breaker.call(lambda: over.wait(60))
     over.set()
+
+
+def test_a_model_is_not_asked_where_no_thread_can_be_started() -> None:
+    """The search goes on without it."""
+    breaker = CircuitBreaker("model", otherwise="nothing happens", seconds=1.0)
+    with no_thread_starts(), pytest.raises(ModelUnavailable, match="no thread can be started now"):
+        breaker.call(int)
 
 
 def test_a_search_without_the_meaning_says_why(tmp_path: Path) -> None:
