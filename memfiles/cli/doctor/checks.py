@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import stat
 import sys
 from collections import Counter, defaultdict
@@ -50,6 +51,7 @@ LITTLE_SPACE = 64 * 1024 * 1024  # bytes
 NAMED = 3  # unreadable entries named in findings
 MOUNTS = Path("/proc/self/mounts")
 SCHEMA_COMMENT = "yaml-language-server: $schema="
+_ENTRY_UID = re.compile("[0-9a-f]{40}")
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.s3fs", "fuse.rclone"}
 _VOLATILE = {"tmpfs", "ramfs"}
 
@@ -203,12 +205,18 @@ def check_records(home: MemoryHome, files: tuple[MemoryFile, ...]) -> Iterator[C
 
 
 def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
-    """Report temp files and records that nobody declared."""
+    """Report temp files, copies of records under other names, and records that nobody declared."""
     names = names_in(directory)
-    temps = [path for path in (*names, *_entry_files(directory)) if staged_path(path) is not None]
+    every = [*names, *_entry_files(directory)]
+    temps = [path for path in every if staged_path(path) is not None]
     left = warn("temp files", f"{len(temps)} left by a writer that died; the next start removes them")
     yield left if temps else ok("temp files", "none")
     declared = {file.uid for file in files}
+    copies = [path for path in every if _is_copy(path, declared) and (directory / path).is_file()]
+    reach = "forget and redact do not reach what an editor or another program leaves; delete what you do not need"
+    if copies:
+        more = f" and {len(copies) - NAMED} more" if len(copies) > NAMED else ""
+        yield warn("copies of records", f"{', '.join(copies[:NAMED])}{more}: {reach}")
     orphans = [uid for name in names if (uid := uid_of(name)) is not None and uid not in declared]
     why = "on disk but not declared, so invisible to agents; declare them or move them away"
     yield warn("orphans", f"{', '.join(orphans)}: {why}") if orphans else ok("orphans", "none")
@@ -347,6 +355,14 @@ def census(records: Records, paths: Iterable[str]) -> tuple[Tallies, list[tuple[
             state = "forgotten" if not isinstance(record, Entry) else "retired" if record.retired else "expired"
             tallies[record.folder, record.level][state] += 1
     return dict(tallies), broken
+
+
+def _is_copy(path: str, uids: Iterable[str]) -> bool:
+    """Whether a file is named after a record, as a backup of an editor or a conflict copy is, but is none."""
+    if uid_of(path) is not None or entry_place(path) is not None or staged_path(path) is not None:
+        return False
+    name = path.rpartition("/")[2]
+    return bool(_ENTRY_UID.search(name)) or any(f"{uid}.json" in name or name.startswith(f"{uid} ") for uid in uids)
 
 
 def _entry_files(directory: Path) -> list[str]:
