@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import zipfile
@@ -13,6 +14,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import memfiles
+from memfiles.inspector.desk import Desk
+from memfiles.inspector.live import QUIET_SECONDS, Live
+from memfiles.inspector.view import Shelf
 from memfiles.tools.dialects import DIALECTS
 from tests.inspector.conftest import visiting
 from tests.inspector.inspecting import (
@@ -347,6 +351,26 @@ def test_nothing_above_the_ceiling_is_shown(browser: Browser, workflow: Path) ->
         expect(visit.page.get_by_role("button", name="Forget this user")).to_have_count(0)
         visit.misses("would go")
         visit.complains(404, 403, 403)
+
+
+def test_nothing_above_the_ceiling_is_news(workflow: Path) -> None:
+    """Nor a change of a file of one user, whose record itself has no level."""
+
+    async def heard(ceiling: str) -> bool:
+        with memfiles.open(workflow, watch=False) as memory:
+            live = Live(memory, Desk(memory, operator=OPERATOR, ceiling=ceiling).levels, Shelf())
+            live.start()
+            news = aiter(live.response().body_iterator)
+            await anext(news)
+            next_one = asyncio.ensure_future(anext(news))
+            await asyncio.to_thread(memory.manager.append, "profile", "- Pro\n", user="ada")
+            await asyncio.wait([next_one], timeout=5 * QUIET_SECONDS)
+            is_heard = next_one.done()
+            live.end()
+            next_one.cancel()
+            return is_heard
+
+    assert {"PUBLIC": False, "INTERNAL": True} == {it: asyncio.run(heard(it)) for it in ("PUBLIC", "INTERNAL")}
 
 
 def _status(page: Page, url: str) -> int:
