@@ -7,10 +7,11 @@ well. ``MEMFILES_SERIAL_SCRIPTS`` is how many scripts of each kind are run.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -18,13 +19,14 @@ from typing import Any
 
 import pytest
 
+from memfiles.entries.results import Found
 from memfiles.errors import MemfilesError
 from mirrors.memory import MemoryMirror
 from tests.model.machine import InlineDispatcher, SkewedClock
 from tests.model.world import quiet
 from tests.support.records import files_under
 from tests.support.saved import Visitor
-from tests.sync.entry_machine import EntryMachine
+from tests.sync.entry_machine import RULES, EntryMachine
 
 SCRIPTS = int(os.environ.get("MEMFILES_SERIAL_SCRIPTS", "20"))
 DAY = 86_400
@@ -39,6 +41,46 @@ WHO: dict[str, Callable[[], Visitor]] = {
 }
 OFTEN = (4, 1, 2, 1)  # how often each of them calls
 Call = Callable[[EntryMachine, Visitor, str, str, str], object]
+
+
+def _exports_of(it: EntryMachine, who: Visitor) -> Path:
+    """The last export of a visitor on any machine; the one that is alone has its own."""
+    folder = it.directory.parent / ("exports of alone" if it.directory.name == "alone" else "exports")
+    folder.mkdir(exist_ok=True)
+    return folder / f"{who.provenance.agent}-{who.provenance.user}-{who.level}.jsonl"
+
+
+def _import(it: EntryMachine, who: Visitor, *, of: Visitor, text: str = "") -> None:
+    """Import the last export of a visitor, with the text in place of each content."""
+    if (exported := _exports_of(it, of)).exists():
+        lines = [json.loads(line) for line in exported.read_text().splitlines()]
+        source = exported.with_suffix(".edited.jsonl")
+        source.write_text("".join(json.dumps(each | ({"content": text} if text else {})) + "\n" for each in lines))
+        it.entries.import_(who, source)
+
+
+def _consolidate(it: EntryMachine, who: Visitor) -> None:
+    """Get down to two entries, so to merge, fold and evict."""
+    plan = it.entries.plan(who, share=2 / RULES.budget.max_entries)
+    it.entries.apply(who, plan)
+    it.applied[str(who.provenance), who.level] = plan.id
+
+
+def _undo_plan(it: EntryMachine, who: Visitor) -> None:
+    if plan := it.applied.pop((str(who.provenance), who.level), None):
+        it.entries.undo_plan(who, plan)
+
+
+def _edit_by_hand(it: EntryMachine, who: Visitor, key: str, text: str) -> None:
+    """Write another content into the file of the entry that the visitor sees, and no more."""
+    found = it.entries.get(who, key)
+    for path in sorted((it.directory / "entries").rglob("*.json")) if found is not None else ():
+        record = json.loads(path.read_text())
+        if record.get("id", record.get("uid")) == found.id and "content" in record:
+            path.write_text(json.dumps(record | {"content": text}, indent=2))
+            it.shelf.notice(str(path.relative_to(it.directory)), at_once=True)
+
+
 CALLS: dict[str, Call] = {
     "save": lambda it, who, key, other, text: it.entries.save(who, key, text),
     "update": lambda it, who, key, other, text: it.entries.update(who, key, content=text),
@@ -63,12 +105,29 @@ CALLS: dict[str, Call] = {
     "forget": lambda it, who, key, other, text: it.entries.forget(who, key=key),
     "undo": lambda it, who, key, other, text: it.entries.undo(who, key),
     "go back": lambda it, who, key, other, text: it.entries.undo(who, key, 1),
+    "forget a tag": lambda it, who, key, other, text: it.entries.forget(who, tag=other),
+    "forget a kind": lambda it, who, key, other, text: it.entries.forget(who, kind="fact"),
+    "say": lambda it, who, key, other, text: it.entries.save(who, key, text, said_at="2020-01-02"),
+    "link": lambda it, who, key, other, text: it.entries.update(who, key, links=[other], confidence=0.4),
+    "make a procedure": lambda it, who, key, other, text: it.entries.update(who, key, kind="procedure"),
+    "fail": lambda it, who, key, other, text: it.entries.update(who, key, outcome="failure"),
+    "say the same": lambda it, who, key, other, text: it.entries.save(who, key, "the same text"),
+    "consolidate": lambda it, who, key, other, text: _consolidate(it, who),
+    "undo a plan": lambda it, who, key, other, text: _undo_plan(it, who),
+    "edit by hand": lambda it, who, key, other, text: _edit_by_hand(it, who, key, text),
+    "export": lambda it, who, key, other, text: it.entries.export(who, _exports_of(it, who), format="jsonl"),
+    "import": lambda it, who, key, other, text: _import(it, who, of=who),
+    "import edited": lambda it, who, key, other, text: _import(it, who, of=who, text=text),
+    "import another's": lambda it, who, key, other, text: _import(it, who, of=Visitor()),
     "leave": lambda it, who, key, other, text: it.entries.users.forget("ada"),
     "append": lambda it, who, key, other, text: it.manager.append("notes", text),
     "edit": lambda it, who, key, other, text: it.manager.edit("notes", "text", f"edited {text.strip()}"),
     "redact": lambda it, who, key, other, text: it.manager.redact("notes", "text 1"),
 }
-WEIGHTS = {"share": 2, "unshare": 2, "rename": 5, "delete": 2, "restore": 2}
+WEIGHTS = {
+    **{"share": 2, "unshare": 2, "rename": 5, "delete": 2, "restore": 2},
+    **{"export": 2, "import": 2, "consolidate": 2, "undo a plan": 2, "say the same": 2},
+}
 Step = tuple[str, str, str, str, str, str]  # the machine, the verb, who, two keys and a text
 
 
@@ -85,8 +144,9 @@ def difference(seed: int, place: Path) -> str | None:
     """Run the script of a seed on machines and on one that is alone; where they differ."""
     draw = random.Random(f"serial {seed}")
     names = "ABC"[: draw.choice([2, 2, 3])]
-    steps = [*(("A", "save", "support", key, key, f"{key}\n") for key in "KN"), *_steps(draw, names)]
-    with _opened(draw, names, place) as machines:
+    skews = draw.choice([SKEWS, (0, 90)])
+    steps = [*(("A", "save", "support", key, key, f"{key}\n") for key in "KN"), *_steps(draw, names, skews)]
+    with _opened(draw, names, place, skews) as machines:
         for number, step in enumerate(steps):
             name, *call = step
             machines[name].pull()
@@ -135,16 +195,20 @@ def disagreement(seed: int, place: Path) -> str | None:
     return next((f"seed {seed}: {why} after {steps}" for why, holds in problems.items() if holds), None)
 
 
-def _steps(draw: random.Random, names: str) -> Iterator[Step]:
-    weights = [WEIGHTS.get(verb, 1) for verb in CALLS]
+def _steps(draw: random.Random, names: str, skews: Sequence[int] = ()) -> Iterator[Step]:
+    """Calls of the machines; clocks that are days off would decide which of two versions an import takes for newer."""
+    verbs = [verb for verb in CALLS if DAY not in skews or not verb.startswith("import")]
+    weights = [WEIGHTS.get(verb, 1) for verb in verbs]
     for number in range(draw.randint(3, 14)):
-        (verb,) = draw.choices([*CALLS], weights)
+        (verb,) = draw.choices(verbs, weights)
         (who,) = draw.choices([*WHO], OFTEN)
         yield draw.choice(names), verb, who, draw.choice(KEYS), draw.choice(KEYS), f"text {number}\n"
 
 
 @contextmanager
-def _opened(draw: random.Random, names: str, place: Path) -> Iterator[dict[str, EntryMachine]]:
+def _opened(
+    draw: random.Random, names: str, place: Path, skews: Sequence[int] = SKEWS
+) -> Iterator[dict[str, EntryMachine]]:
     """Machines that share a mirror, by name, each with a clock of its own; and one that is ``alone``."""
     ticks, shared = count(0, 60), MemoryMirror()
     with ExitStack() as ending:
@@ -153,7 +217,7 @@ def _opened(draw: random.Random, names: str, place: Path) -> Iterator[dict[str, 
             now = SkewedClock(ticks, skew_seconds=skew)
             return ending.enter_context(EntryMachine(place / name, mirror, now=now, dispatcher=InlineDispatcher))
 
-        machines = {name: opened(name, shared, draw.choice(SKEWS)) for name in names}
+        machines = {name: opened(name, shared, draw.choice(skews)) for name in names}
         yield machines | {"alone": opened("alone", MemoryMirror(), 0)}
 
 
@@ -173,11 +237,15 @@ def _seen(machine: EntryMachine) -> dict[str, Any]:
         entries = machine.entries.list(visitor()).memories
         deleted = machine.entries.deleted(visitor()).entries
         shown[who] = {
-            it.key: (it.content, it.tags, it.pinned, it.category, it.kind, it.successes, it.importance)
+            it.key: (it.content, it.tags, it.pinned, it.category, it.kind, it.successes, it.importance, *_more(it))
             for it in entries
         }
         shown[f"{who}, deleted"] = sorted((it.found.key, it.found.content) for it in deleted)
     return shown
+
+
+def _more(it: Found) -> tuple[object, ...]:
+    return it.failures, it.confidence, it.links, it.said_at
 
 
 def _entries_twice(machine: EntryMachine) -> list[str]:
