@@ -1,8 +1,9 @@
 """Machines that share a mirror agree in the end: on what one machine would have, if each syncs around each call.
 
-If they do not, they agree all the same: all have the same records, each entry is under one key, and nothing is left to
-be pushed. The oracle of the other scripts looks for texts alone; here keys, places, facets and what is deleted count as
-well. ``MEMFILES_SERIAL_SCRIPTS`` is how many scripts of each kind are run.
+If they do not, they agree all the same: all have the same records, each entry is under one key, nothing is left to be
+pushed, and no file holds what was forgotten, whatever was imported. The oracle of the other scripts looks for texts
+alone; here keys, places, facets and what is deleted count as well.
+``MEMFILES_SERIAL_SCRIPTS`` is how many scripts of each kind are run.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,8 +27,8 @@ from mirrors.memory import MemoryMirror
 from tests.model.machine import InlineDispatcher, SkewedClock
 from tests.model.world import quiet
 from tests.support.records import files_under
-from tests.support.saved import Visitor
-from tests.sync.entry_machine import RULES, EntryMachine
+from tests.support.saved import Visitor, files_holding
+from tests.sync.entry_machine import EntryMachine
 
 SCRIPTS = int(os.environ.get("MEMFILES_SERIAL_SCRIPTS", "20"))
 DAY = 86_400
@@ -61,7 +63,7 @@ def _import(it: EntryMachine, who: Visitor, *, of: Visitor, text: str = "") -> N
 
 def _consolidate(it: EntryMachine, who: Visitor) -> None:
     """Get down to two entries, so to merge, fold and evict."""
-    plan = it.entries.plan(who, share=2 / RULES.budget.max_entries)
+    plan = it.entries.plan(who, share=0.000_02)  # of the 100,000 that a machine may have
     it.entries.apply(who, plan)
     it.applied[str(who.provenance), who.level] = plan.id
 
@@ -74,9 +76,9 @@ def _undo_plan(it: EntryMachine, who: Visitor) -> None:
 def _edit_by_hand(it: EntryMachine, who: Visitor, key: str, text: str) -> None:
     """Write another content into the file of the entry that the visitor sees, and no more."""
     found = it.entries.get(who, key)
-    for path in sorted((it.directory / "entries").rglob("*.json")) if found is not None else ():
+    for path in sorted((it.directory / "entries").rglob("*.json")):
         record = json.loads(path.read_text())
-        if record.get("id", record.get("uid")) == found.id and "content" in record:
+        if found is not None and record.get("id", record["uid"]) == found.id and "content" in record:
             path.write_text(json.dumps(record | {"content": text}, indent=2))
             it.shelf.notice(str(path.relative_to(it.directory)), at_once=True)
 
@@ -122,10 +124,10 @@ CALLS: dict[str, Call] = {
     "leave": lambda it, who, key, other, text: it.entries.users.forget("ada"),
     "append": lambda it, who, key, other, text: it.manager.append("notes", text),
     "edit": lambda it, who, key, other, text: it.manager.edit("notes", "text", f"edited {text.strip()}"),
-    "redact": lambda it, who, key, other, text: it.manager.redact("notes", "text 1"),
+    "redact": lambda it, who, key, other, text: it.manager.redact("notes", "text 1z"),
 }
 WEIGHTS = {
-    **{"share": 2, "unshare": 2, "rename": 5, "delete": 2, "restore": 2},
+    **{"share": 2, "unshare": 2, "rename": 5, "delete": 2, "restore": 2, "forget": 3},
     **{"export": 2, "import": 2, "consolidate": 2, "undo a plan": 2, "say the same": 2},
 }
 Step = tuple[str, str, str, str, str, str]  # the machine, the verb, who, two keys and a text
@@ -176,9 +178,10 @@ def disagreement(seed: int, place: Path) -> str | None:
     names = "ABC"[: draw.choice([2, 2, 3])]
     steps = [*(("A", "save", "support", key, key, f"{key}\n") for key in "KN"), *_steps(draw, names)]
     with _opened(draw, names, place) as opened:
-        machines = [opened[name] for name in names]
+        machines, held = [opened[name] for name in names], dict[str, set[str]]()
         for number, (name, *call) in enumerate(steps):
             _outcome(opened[name], *call)
+            _note_texts(opened[name], held)
             for machine in machines if number == 1 else ():
                 machine.pull()
             if draw.random() < SYNCED:
@@ -191,6 +194,11 @@ def disagreement(seed: int, place: Path) -> str | None:
             "not all have the same records": any(each != kept[0] for each in kept),
             "something is left to be pushed": any(each.sync.status().pending for each in machines),
             "an entry is under two keys": any(_entries_twice(each) for each in machines),
+            "something forgotten is there": any(
+                ids <= _buried(each) and files_holding(each.directory, text)
+                for each in machines
+                for text, ids in held.items()
+            ),
         }
     return next((f"seed {seed}: {why} after {steps}" for why, holds in problems.items() if holds), None)
 
@@ -202,7 +210,7 @@ def _steps(draw: random.Random, names: str, skews: Sequence[int] = ()) -> Iterat
     for number in range(draw.randint(3, 14)):
         (verb,) = draw.choices(verbs, weights)
         (who,) = draw.choices([*WHO], OFTEN)
-        yield draw.choice(names), verb, who, draw.choice(KEYS), draw.choice(KEYS), f"text {number}\n"
+        yield draw.choice(names), verb, who, draw.choice(KEYS), draw.choice(KEYS), f"text {number}z\n"
 
 
 @contextmanager
@@ -242,6 +250,20 @@ def _seen(machine: EntryMachine) -> dict[str, Any]:
         }
         shown[f"{who}, deleted"] = sorted((it.found.key, it.found.content) for it in deleted)
     return shown
+
+
+def _note_texts(machine: EntryMachine, held: dict[str, set[str]]) -> None:
+    """Note for each text the ids of the entries that hold it, also in their histories."""
+    for path in (machine.directory / "entries").rglob("*.json"):
+        record = json.loads(written := path.read_text())
+        for text in re.findall(r"text \d+z", written) if "content" in record else ():
+            held.setdefault(text, set()).update([record.get("id", record["uid"]), *record.get("aliases", ())])
+
+
+def _buried(machine: EntryMachine) -> set[str]:
+    """The ids of forgotten entries."""
+    ids = (machine.directory / "entries" / "@ids").glob("*.json")
+    return {path.stem for path in ids if json.loads(path.read_text())["type"] == "tombstone"}
 
 
 def _more(it: Found) -> tuple[object, ...]:
