@@ -46,7 +46,7 @@ Call = Callable[[EntryMachine, Visitor, str, str, str], object]
 
 
 def _exports_of(it: EntryMachine, who: Visitor) -> Path:
-    """The last export of a visitor on any machine; the one that is alone has its own."""
+    """The last export of a visitor on any machine, next to other files; the one that is alone has its own."""
     folder = it.directory.parent / ("exports of alone" if it.directory.name == "alone" else "exports")
     folder.mkdir(exist_ok=True)
     return folder / f"{who.provenance.agent}-{who.provenance.user}-{who.level}.jsonl"
@@ -65,12 +65,13 @@ def _consolidate(it: EntryMachine, who: Visitor) -> None:
     """Get down to two entries, so to merge, fold and evict."""
     plan = it.entries.plan(who, share=0.000_02)  # of the 100,000 that a machine may have
     it.entries.apply(who, plan)
-    it.applied[str(who.provenance), who.level] = plan.id
+    _exports_of(it, who).with_suffix(".plan").write_text(plan.id)
 
 
 def _undo_plan(it: EntryMachine, who: Visitor) -> None:
-    if plan := it.applied.pop((str(who.provenance), who.level), None):
-        it.entries.undo_plan(who, plan)
+    """Take back the visitor's last plan, whichever machine applied it."""
+    if (noted := _exports_of(it, who).with_suffix(".plan")).exists():
+        it.entries.undo_plan(who, noted.read_text())
 
 
 def _edit_by_hand(it: EntryMachine, who: Visitor, key: str, text: str) -> None:

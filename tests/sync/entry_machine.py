@@ -50,7 +50,6 @@ class EntryMachine:
         """``settings`` are those of the synchronisation."""
         self.directory = directory
         self.told: list[RecordChanged] = []
-        self.applied: dict[tuple[str, str], str] = {}  # the ids of plans, for the tests that undo them
         self.book = Ledger(directory, mirror="the shared one")
         self.manager = MemoryManager(
             directory, mirror, durability=durability, secrets="off", origin=self.book.meta.origin, now=now
