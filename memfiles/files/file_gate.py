@@ -112,10 +112,9 @@ class FileGate:
 
 def _changed(manager: MemoryManager, event: RecordChanged) -> Record | None:
     """The memory file that was changed, of all users or of one."""
-    if uid_of(event.path) is not None:
+    if uid_of(event.path) is not None or manager.users is None:
         return manager.snapshot(event.uid)
-    found = manager.users.opened().repository.current(event.path) if manager.users is not None else None
-    return found.text if isinstance(found, Entry) else None
+    return found.text if isinstance(found := manager.users.opened().repository.current(event.path), Entry) else None
 
 
 def note(manager: MemoryManager, revisions: Mapping[str, int]) -> None:

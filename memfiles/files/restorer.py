@@ -66,8 +66,7 @@ class MissingFile(NamedTuple):
 class Restored(Struct, frozen=True):
     """The result of a restore: its report, the observed record of each live file by path, and the start cache used.
 
-    ``hydrated`` are the mirror's objects that records were made from, by path: what the mirror has acknowledged.
-    ``edits`` are the changes by hand that became revisions.
+    ``hydrated`` are the mirror's objects that records were made from, by path; ``edits`` the changes by hand taken in.
     """
 
     report: RestoreReport
@@ -254,8 +253,8 @@ def _edit_of(record: Record) -> RecordChanged:
     """The event of the change by hand that a record took in; how much it grew by is not known."""
     from memfiles.storage.record_kinds import FILE_KIND  # late, as above
 
-    change = next(change for change in reversed(record.history) if change.op == "external")
-    return replace(FILE_KIND.event(record, "external", before=record), revision=change.revision, op=change.op)
+    revision = next(change.revision for change in reversed(record.history) if change.op == "external")
+    return replace(FILE_KIND.event(record, "external", before=record), revision=revision, op="external")
 
 
 def _copy_in(answer: Answer, *, uid: str) -> tuple[Record | None, str | None]:

@@ -213,10 +213,8 @@ def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[
     yield left if temps else ok("temp files", "none")
     declared = {file.uid for file in files}
     copies = [path for path in every if _is_copy(path, declared) and (directory / path).is_file()]
-    reach = "forget and redact do not reach what an editor or another program leaves; delete what you do not need"
     if copies:
-        more = f" and {len(copies) - NAMED} more" if len(copies) > NAMED else ""
-        yield warn("copies of records", f"{', '.join(copies[:NAMED])}{more}: {reach}")
+        yield warn("copies of records", f"{len(copies)}, such as {copies[0]}: no forget reaches them; delete them")
     orphans = [uid for name in names if (uid := uid_of(name)) is not None and uid not in declared]
     why = "on disk but not declared, so invisible to agents; declare them or move them away"
     yield warn("orphans", f"{', '.join(orphans)}: {why}") if orphans else ok("orphans", "none")

@@ -375,11 +375,7 @@ def _with_neighbours(alone: NDArray[float32], runs: NDArray[Any] | None) -> NDAr
 
 
 def _products(data: NDArray[float32], asked: NDArray[float32]) -> NDArray[float32]:
-    """The product of the question with the first numbers of each row, each alike wherever the row stands.
-
-    Those of a matrix by OpenBLAS depend, in the last bit, on the rows around it, so on when others searched; they
-    also take several times as long, and its threads wait actively for each other.
-    """
+    """The product of the question with the first numbers of each row; one by BLAS would tell of the rows around it."""
     import numpy
 
     found: NDArray[float32] = numpy.einsum("ij,j->i", data[:, : len(asked)], asked)
