@@ -180,6 +180,18 @@ def test_the_python_api_is_complete() -> None:
     assert "<!-- generated: errors -->" in PYTHON_API
 
 
+def test_what_methods_return_is_in_the_python_api() -> None:
+    """Whoever reads a signature finds the class of its result on the page; what adapters return is the framework's."""
+    page = PYTHON_API.partition("\n## Adapters\n")[0]
+    described = set(re.findall(r"^### (\S+)", page, re.MULTILINE))
+    signatures = "".join(re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    results = re.findall(r"^\S.* -> (.+)|^\w+: (.+)", signatures, re.MULTILINE)
+    returned = set(re.findall(r"\b[A-Z]\w+", str(results)))
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "memfiles").rglob("*.py"))
+
+    assert set() == returned.intersection(re.findall(r"^class (\w+)", sources, re.MULTILINE)) - described
+
+
 def test_every_adapter_is_in_the_python_api() -> None:
     """A module with the name of a framework is public, and so is what it says to use."""
     folder = ROOT / "memfiles" / "adapters"
