@@ -125,7 +125,16 @@ ADAPTERS = {
 """What a module of ``memfiles.adapters`` offers. They load when they are asked for: the frameworks take seconds."""
 
 INTERNAL = {
-    "Session": {"owner_of", "definitions_for", "actor", "refused", "check_open", "may_know", "definitions", "snapshots"},
+    "Session": {
+        "owner_of",
+        "definitions_for",
+        "actor",
+        "refused",
+        "check_open",
+        "may_know",
+        "definitions",
+        "snapshots",
+    },
     "MemoryManager": {"watched", "records", "replica", "recover", "take_hydrated", "view"},
     "Entries": {"counts", "end_run", "purge", "sweep", "close"},
     "Sync": {"start", "entries_opened"},

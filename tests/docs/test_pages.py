@@ -16,6 +16,7 @@ import pytest
 from memfiles.cli.failures import INTERRUPTED, USAGE
 from memfiles.cli.program import COMMANDS
 from memfiles.errors import MemfilesError
+from memfiles.workflow import yaml_source, yaml_text
 from tests.cli.command_line import run
 from tests.docs import reference
 from tests.docs.pages import PAGES, main, rendered, runner_in
@@ -154,6 +155,13 @@ def test_the_exit_codes() -> None:
     listed = {int(code) for code in re.findall(r"^\| (\d+) \|", COMMAND_LINE, re.MULTILINE)}
 
     assert {0, 1, USAGE, INTERRUPTED} | {kind.exit_code for kind in MemfilesError.__subclasses__()} == listed
+
+
+def test_the_limits_of_a_workflow() -> None:
+    """The page names those of the loader."""
+    limits = f"at most {yaml_source.DEPTH_MAX} levels deep and {yaml_text.SIZE_MAX >> 20} MiB"
+
+    assert limits in (DOCS / "workflow.md").read_text("utf-8")
 
 
 def test_the_schemes_of_mirrors() -> None:
