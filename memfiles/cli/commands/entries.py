@@ -347,9 +347,10 @@ def _keys(step: Step) -> str:
 
 def _show_plan(plan: Plan) -> None:
     """Print the steps of a plan, least destructive first."""
-    before, after = (f"{output.entries(it.entries)}, {it.size_bytes} bytes" for it in (plan.before, plan.after))
+    sums = ((output.entries(it.entries), output.count(it.size_bytes, "byte")) for it in (plan.before, plan.after))
+    before, after = map(", ".join, sums)
     if not plan.steps:
-        output.note(f"nothing to do: {before} at level {plan.level} are within the budget")
+        output.note(f"nothing to do at level {plan.level}: {before}, within the budget")
         return
     rows = ((it.action.replace("_", " "), _keys(it), it.freed.size_bytes, it.why) for it in plan.steps)
     output.table(("STEP", "HIDES", "FREES", "WHY"), rows, numeric=("FREES",))
