@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,23 @@ def told(*args: str) -> list[tuple[str, str]]:
 def test_what_is_shown(busy: Path, args: list[str], expected: list[str]) -> None:
     """Newest first, each filter by itself; an entry is found by its key, which the audit does not hold."""
     assert expected == [" ".join(each) for each in told(*args)]
+
+
+def test_the_next_page_begins_where_the_last_one_ended(busy: Path) -> None:
+    """Also where many events have one time, as those of an import: none is left out, and none comes twice."""
+    lines = [json.dumps({"key": f"k{number}", "content": f"text {number}"}) for number in range(6)]
+    (busy / "six.jsonl").write_text("\n".join(lines))
+    assert [0, 0] == [run("import", "six.jsonl", "--agent", "desk").code, run("append", "notes", "- Bob\n").code]
+    pages: list[Any] = []
+    until: list[str] = []
+    while not pages or pages[-1]["more"]:
+        pages.append(run("audit", "--json", "-n", "6", *until).data)
+        until = ["--until", pages[-1]["events"][-1]["at"]]
+
+    assert run("audit", "--json").data["events"] == [event for page in pages for event in page["events"]]
+    assert [1, 6, 4] == [len(page["events"]) for page in pages]
+    assert f"add --until {pages[0]['events'][-1]['at']} or a larger -n" in run("audit", "-n", "6").err
+    assert "there are older events: choose a larger -n" in run("audit", "-n", "2", "--op", "save").err
 
 
 def test_an_export_is_always_in_the_audit(busy: Path) -> None:
