@@ -269,9 +269,9 @@ def list_keys(found: Forgotten) -> None:
 def purge_command(dry_run: bool) -> None:
     """Erase what expired or was deleted and was kept long enough.
 
-    How long entries are kept once they have expired, or were deleted or evicted, and how long the audit is kept: that
-    is `retention` in the workflow. Their text is removed from the record, its history, the index, every kept copy, and
-    the mirror. Agents at work do this as well, a portion at a time; this command does all of it now.
+    `retention` in the workflow says how long expired, deleted and evicted entries are kept, and how long the audit is
+    kept. The text of an entry is removed from the record, its history, the index, every kept copy, and the mirror.
+    Agents at work do this as well, a portion at a time; this command does all of it now.
 
     The exit code is 7 until the mirror's copies are gone as well.
     """

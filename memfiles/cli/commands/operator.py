@@ -43,7 +43,7 @@ _WHEN = "a date, a time in UTC, or a span such as 24h."
 
 
 def _whole_moments(trail: AuditTrail, *, limit: int) -> AuditTrail:
-    """The first events, without a part of those of one time if others are there: ``--until`` goes on with all of them."""
+    """The first events, without a part of those of one time if others are there: the next page has all of those."""
     if len(trail.events) <= limit and not trail.more:
         return trail
     shown, at = trail.events[:limit], trail.events[-1].at  # one more was asked for
@@ -208,7 +208,7 @@ def users_command() -> None:
 @_UP_TO
 @option("-n", "--max-count", "limit", type=click.IntRange(min=1), help="Maximum number of users.  [default: all]")
 def list_command(**asked: Any) -> None:
-    """List the users of whom something is kept.
+    """List the users for whom something is kept.
 
     USED is how much of a budget is used where it is used most.
     """
