@@ -209,6 +209,8 @@ def home_of(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = Non
         if separator and scheme[:1].isalpha() and "/" not in scheme:  # else it would become a folder "s3:"
             raise InvalidArgument(f"{scheme}:// is not a store: write {SCHEMES[0]}host/database, or a directory's path")
         return DirectoryHome(Path(name))
+    if not hasattr(where, "reading"):
+        raise InvalidArgument(f"a memory needs the path of a directory as text, not {type(where).__name__}")
     return where
 
 
