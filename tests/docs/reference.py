@@ -139,6 +139,7 @@ INTERNAL = {
     "Entries": {"counts", "end_run", "purge", "sweep", "close"},
     "Sync": {"start", "entries_opened"},
     "Provenance": {"told_to_others"},
+    "Step": {"state", "named"},
     "Users": {"repository", "release", "strike", "epoch_of", "begin", "follow"},
 }
 """Methods that other rooms of memfiles call, and users do not."""
