@@ -23,7 +23,7 @@ import memfiles.errors
 import mirrors
 from memfiles.cli.program import COMMANDS, program
 from memfiles.entries.consolidation.application import Applied
-from memfiles.entries.consolidation.plan import Named, Plan, Step, Summariser, SummaryNote
+from memfiles.entries.consolidation.plan import Plan, PlannedEntry, Step, Summariser, SummaryNote
 from memfiles.entries.drafts import Deleted, Draft, Saved
 from memfiles.entries.entries import Entries
 from memfiles.entries.forget import Forgotten
@@ -91,7 +91,7 @@ RESULTS = [
     Explanation,
     Plan,
     Step,
-    Named,
+    PlannedEntry,
     SummaryNote,
     Applied,
     Exported,
