@@ -109,7 +109,8 @@ def check_directory(directory: Path) -> Iterator[CheckResult]:
     if not stat.S_ISDIR(found.st_mode):
         yield fail("directory", f"{directory} is not a directory; move it away, then run memfiles restore")
     elif not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-        yield fail("directory", f"{directory} is not writable by you (owner {owner}, mode {mode:04o})")
+        yield fail("directory", f"{directory} is not writable by you (owner {owner}, mode {mode:04o}); "
+                   f"use chown or chmod, or run as its owner")  # fmt: skip
     elif owner != os.geteuid():
         yield warn("directory", f"{directory} belongs to user {owner}, you are {os.geteuid()}; use one user only")
     elif mode & 0o077:
@@ -233,7 +234,7 @@ def check_locks_and_journals(directory: Path) -> Iterator[CheckResult]:
     """Check that the locks can be taken, and count the journals."""
     locks = directory / LOCKS
     if locks.is_dir() and not os.access(locks, os.R_OK | os.W_OK | os.X_OK):
-        yield fail("locks", f"{locks} is not writable by you; chown it to the owner of the directory")
+        yield fail("locks", f"{locks} is not writable by you; use chown or chmod, as for the directory")
     else:
         yield ok("locks", str(locks) if locks.is_dir() else f"{locks} (created when needed)")
     journals = names_in(directory / JOURNALS)
