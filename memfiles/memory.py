@@ -79,8 +79,8 @@ def open(
         cleanup.callback(log.close)
         manager = _make_manager(workflow, home, mirror=counted, ledger=ledger)
         cleanup.callback(manager.close)
-        report = manager.restore(workflow)
         manager.subscribe(log.record_change)
+        report = manager.restore(workflow)
         replica = manager.replica if counted is not None else None
         given = partial(assembled, embedder=embedder, summariser=summariser, audit=log, origin=manager.origin)
         assemble = partial(given, workflow, manager.records, manager.subscribers)

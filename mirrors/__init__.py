@@ -57,13 +57,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name from its module (PEP 562), once."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'mirrors' has no attribute {name!r}")
-    value: object = getattr(import_module(f"mirrors.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # with a module ``__getattr__``, type checkers would accept every misspelt name
+
+    def __getattr__(name):
+        """Load a public name from its module (PEP 562), once."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'mirrors' has no attribute {name!r}")
+        value = getattr(import_module(f"mirrors.{_MODULE_OF[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -153,8 +153,8 @@ def secure_streams() -> None:
     _open_if_closed(_STDOUT, os.O_RDONLY)
     _open_if_closed(_STDERR, os.O_WRONLY)
     if sys.stdin is None:
-        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(_STDIN, closefd=False)))
-    buffer = io.BufferedWriter(io.FileIO(_STDOUT, "w", closefd=False))
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(_StandardFile(_STDIN, closefd=False)))
+    buffer = io.BufferedWriter(_StandardFile(_STDOUT, "w", closefd=False))
     sys.stdout = io.TextIOWrapper(buffer, _encoding_of(sys.stdout), line_buffering=os.isatty(_STDOUT))
     lenient: Any = _LenientFile(_STDERR, "w", closefd=False)
     sys.stderr = io.TextIOWrapper(lenient, _encoding_of(sys.stderr), write_through=True)
@@ -167,6 +167,26 @@ def flush_stdout() -> None:
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)  # or the interpreter would flush, and complain, again
         raise SystemExit(1) from None
+
+
+class _StandardFile(io.FileIO):
+    """Stdin or stdout; its errors name it, as another disk may be full."""
+
+    def readall(self) -> bytes:
+        """All that is left."""
+        try:
+            return super().readall()
+        except OSError as error:
+            error.filename = "stdin"
+            raise
+
+    def write(self, data: Any, /) -> int:
+        """Write as much as possible at once."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = "stdout"
+            raise
 
 
 class _LenientFile(io.FileIO):

@@ -84,6 +84,9 @@ def failure_of(error: BaseException) -> Failure:
             return Failure(error.code, str(error), error.exit_code, transient=error.transient)
         case click.UsageError():
             command, message = error.ctx.command_path if error.ctx else "", error.format_message()
+            message = message.replace("a valid integer range", "a whole number").replace(
+                "a valid float range", "a number"
+            )
             hint = f"Try '{command} --help'." if command else None
             if (extra := message.partition("unexpected extra argument (")[2][:-1]).endswith((".yaml", ".yml", ".json")):
                 hint = f"If it is the workflow, give it with -w: {command} -w {extra}"

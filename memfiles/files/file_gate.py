@@ -19,9 +19,10 @@ from memfiles.errors import MemfilesError, MirrorRefused
 from memfiles.files.user_files import FilesOfUser
 from memfiles.records import late_logger as _log
 from memfiles.records.declared_metadata import decode_file
+from memfiles.records.entry import Entry
 from memfiles.records.file_changes import Decision, Redaction, new_part, with_warnings, without_credential
 from memfiles.records.history import contents, has_lost, reverse
-from memfiles.records.keys import ENTRIES, WORKSPACE, record_path, uid_of
+from memfiles.records.keys import ENTRIES, WORKSPACE, is_file_path, record_path, uid_of
 from memfiles.records.record import NOBODY, Actor, Change, Record, Stamp, stamp_of
 from memfiles.records.redactions import NONCE_BYTES, piece_of
 from memfiles.secrets.gate import Gated, LabelGate, Policy, Scanner, check_label, judge_change
@@ -83,22 +84,23 @@ class FileGate:
         known = ref(manager)
 
         def look(event: RecordChanged) -> None:
-            manager = known() if event.op == "external" and uid_of(event.path) is not None else None
-            if manager is not None and event.origin == "external":
-                with suppress(MemfilesError):  # it is gone again
-                    manager.gate.look_at_hand_edit(manager.snapshot(event.uid), event.revision)
+            manager = known() if event.op == event.origin == "external" and is_file_path(event.path) else None
+            with suppress(MemfilesError):  # it is gone again
+                if manager is not None and (record := _changed(manager, event)) is not None:
+                    manager.gate.look_at_hand_edit(record, event)
 
         manager.subscribers.add(look, foreign_only=True)
 
-    def look_at_hand_edit(self, record: Record, revision: int) -> None:
-        """Warn of a credential that a change by hand brought to ``record`` at that revision."""
+    def look_at_hand_edit(self, record: Record, event: RecordChanged) -> None:
+        """Warn of a credential that a change by hand brought to ``record``."""
         for change, after in contents(record) if self.policy != "off" else ():
-            if change.revision == revision and change.op == "external":
+            if change.revision == event.revision and change.op == "external":
                 before = "" if change.opaque else reverse(after, change).decode()
                 whole = replace(change, offset=0, old="", bytes=len(after)) if change.opaque else change
-                found = self._judge(record.uid, before, whole, after.decode(), is_given=False, policy="warn")
+                found = self._judge(event.uid, before, whole, after.decode(), is_given=False, policy="warn")
+                name = event.name if uid_of(event.path) is not None else f"{event.name}, in {event.path}"
                 for warning in found.warnings:
-                    _log.warning("%s: a change by hand %s", record.name, warning)
+                    _log.warning("%s: a change by hand %s", name, warning)
 
     def _judge(self, uid: str, before: str, change: Change, after: str, *, is_given: bool, policy: Policy) -> Gated:
         start, end = new_part(before, change, after)
@@ -106,6 +108,13 @@ class FileGate:
         return judge_change(
             before, after, start=start, end=end, is_given=is_given, policy=policy, allow=allow, scan=self._scan
         )
+
+
+def _changed(manager: MemoryManager, event: RecordChanged) -> Record | None:
+    """The memory file that was changed, of all users or of one."""
+    if uid_of(event.path) is not None or manager.users is None:
+        return manager.snapshot(event.uid)
+    return found.text if isinstance(found := manager.users.opened().repository.current(event.path), Entry) else None
 
 
 def note(manager: MemoryManager, revisions: Mapping[str, int]) -> None:

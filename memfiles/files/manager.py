@@ -138,6 +138,7 @@ class MemoryManager:
         self.gate.allowed = {file.uid: file.secrets_allow for file in declared}
         self.hydrated = restored.hydrated
         self._cached = start_cache.update(self.place, restored.cached, self._live)
+        self.subscribers.tell(restored.edits)
         finish(self)
         return restored.report
 

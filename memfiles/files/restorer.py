@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from memfiles.errors import MirrorRefused, MirrorUnavailable, RecordCorrupt
 from memfiles.files import start_cache
@@ -30,10 +31,12 @@ from memfiles.storage.record_store import NOTHING, ChangeSet, NewVersion, Record
 from memfiles.workflow.workflow import MemoryFile
 
 if TYPE_CHECKING:
+    from memfiles.storage.events import RecordChanged
     from memfiles.storage.record_kinds import Observed
     from memfiles.sync.mirror import Answer, Mirror, Stored
 
 _TAKEN_OVER = "its content was taken over from the older manager's record"
+_BY_HAND = "its content was changed by hand"
 
 
 class Examined(Struct, frozen=True):
@@ -63,13 +66,14 @@ class MissingFile(NamedTuple):
 class Restored(Struct, frozen=True):
     """The result of a restore: its report, the observed record of each live file by path, and the start cache used.
 
-    ``hydrated`` are the mirror's objects that records were made from, by path: what the mirror has acknowledged.
+    ``hydrated`` are the mirror's objects that records were made from, by path; ``edits`` the changes by hand taken in.
     """
 
     report: RestoreReport
     seen: dict[str, Observed[Record] | None]
     cached: dict[str, CacheRow]
     hydrated: dict[str, Stored]
+    edits: list[RecordChanged]
 
 
 class Restorer(Struct, frozen=True):
@@ -124,7 +128,8 @@ class Restorer(Struct, frozen=True):
             for path, item in examined.items()
         }
         hydrated = {path: item.stored for path, item in examined.items() if item.stored is not None}
-        return Restored(_report([*examined.values()], orphans), seen, cached, hydrated)
+        edits = [_edit_of(item.record) for item in examined.values() if item.record and item.row.detail == _BY_HAND]
+        return Restored(_report([*examined.values()], orphans), seen, cached, hydrated, edits)
 
     def _decide(
         self,
@@ -193,7 +198,7 @@ class Restorer(Struct, frozen=True):
         current = absorb(local, known=None, at=self.now()) if by_hand else local
         changed = redeclared(current, metadata, at=self.now())
         record = local if changed is local else self._stamped(changed)
-        detail = "its content was changed by hand" if by_hand else _TAKEN_OVER if is_older(local) else None
+        detail = _BY_HAND if by_hand else _TAKEN_OVER if is_older(local) else None
         status: Status = "kept" if record is local else "updated"
         row = FileReport(file.uid, file.name, status, record.size_bytes > record.max_size_bytes, detail)
         seen = record, found[1], is_settled(found[1])
@@ -242,6 +247,14 @@ def seen_in(home: MemoryHome, file: MemoryFile, report: FileReport, *, lowest_le
     with home.reading() as records, suppress(RecordCorrupt):
         return file_view(file, report, stored_record(records, file.uid), lowest_level=lowest_level)
     return file_view(file, report, None, lowest_level=lowest_level)
+
+
+def _edit_of(record: Record) -> RecordChanged:
+    """The event of the change by hand that a record took in; how much it grew by is not known."""
+    from memfiles.storage.record_kinds import FILE_KIND  # late, as above
+
+    revision = next(change.revision for change in reversed(record.history) if change.op == "external")
+    return replace(FILE_KIND.event(record, "external", before=record), revision=revision, op="external")
 
 
 def _copy_in(answer: Answer, *, uid: str) -> tuple[Record | None, str | None]:

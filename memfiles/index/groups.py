@@ -18,7 +18,7 @@ from memfiles.index.rows import SELECTED, PartitionKey, Row, row_from
 from memfiles.index.text.fts import as_json
 from memfiles.records.entry import EPISODE
 
-_AMONG = "(?4 IS NULL OR e.category IN (SELECT value FROM json_each(?4)))"
+_AMONG = "(? IS NULL OR e.category IN (SELECT value FROM json_each(?)))"  # see ``_names``
 
 
 class AlikeGroup(Struct, frozen=True):
@@ -125,7 +125,7 @@ def expired(
         WHERE e.part = ({PART}) AND e.state = 'live' AND {_AMONG} AND e.expires_at <= ?
         ORDER BY e.expires_at LIMIT ?
     """
-    return queries.rows(connection, statement, (*place, _names(among), now, limit))
+    return queries.rows(connection, statement, (*place, *_names(among), now, limit))
 
 
 def retired(
@@ -137,8 +137,8 @@ def retired(
         WHERE e.part = ({PART}) AND e.state IN ('deleted', 'evicted') AND {_AMONG}
         ORDER BY e.retired_at LIMIT ?
     """
-    return queries.rows(connection, statement, (*place, _names(among), limit))
+    return queries.rows(connection, statement, (*place, *_names(among), limit))
 
 
-def _names(among: Collection[str] | None) -> str | None:
-    return None if among is None else as_json(sorted(among))
+def _names(among: Collection[str] | None) -> tuple[str | None, str | None]:
+    return (None, None) if among is None else (as_json(sorted(among)),) * 2

@@ -75,7 +75,8 @@ class Live:
         """In the thread that made or noticed the change."""
         if event.erased:
             self._shelf.prompts = {}  # a page that is being made puts what it read before into the old one
-        if self._loop is not None and (not event.level or event.level in self._levels):
+        level = event.level or self._memory.manager.levels.get(event.uid)  # the record of a user's file has none
+        if self._loop is not None and (not level or level in self._levels):
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._wake)
 

@@ -396,11 +396,11 @@ def check_text(text: str, *, what: str = "the text") -> None:
 
 
 def stamp_of(by: Actor | None, *, at: str, call_id: str | None, expected_revision: int | None) -> Stamp:
-    """The checked stamp of a requested change."""
+    """The checked stamp of a requested change. An empty call id is none, as in a session."""
     check_actor(actor := by or NOBODY)
     if call_id is not None:
         check_actor(actor := replace(actor, call=call_id))
-    return Stamp(at, actor, expected_revision)
+    return Stamp(at, replace(actor, call=None) if actor.call == "" else actor, expected_revision)
 
 
 def check_actor(actor: Actor) -> None:

@@ -46,7 +46,7 @@ _LINE_MAX = 1 << 16
 
 
 class AuditTrail(Struct, frozen=True):
-    """Events of the audit, newest first. ``more``: others match, and are older than the last one here.
+    """Events of the audit, newest first. ``more``: others match, and are older than the last one here, or of its time.
 
     ``damaged`` counts lines that could not be read, and ``places`` says where the first of them are.
     """

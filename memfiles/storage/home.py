@@ -201,11 +201,16 @@ def real_home(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = N
 
 
 def home_of(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = None) -> MemoryHome:
-    """The home at a path or the URL of a store; a home as it is. Nothing is opened."""
+    """The home at a path or a store's URL; a home as it is. Nothing is opened. ``InvalidArgument`` for another URL."""
     if isinstance(where, (str, PathLike)):
         if (name := os.fspath(where)).startswith(SCHEMES):
             return home_at(name, cache=cache)
+        scheme, separator, _ = name.partition("://")
+        if separator and scheme[:1].isalpha() and "/" not in scheme:  # else it would become a folder "s3:"
+            raise InvalidArgument(f"{scheme}:// is not a store: write {SCHEMES[0]}host/database, or a directory's path")
         return DirectoryHome(Path(name))
+    if not hasattr(where, "reading"):
+        raise InvalidArgument(f"a memory needs the path of a directory as text, not {type(where).__name__}")
     return where
 
 

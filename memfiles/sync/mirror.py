@@ -141,6 +141,16 @@ class NotingMirror(Mirror, Protocol):
         """Note why the object at ``key`` is refused, until it is changed or gone."""
 
 
+def check_mirror(mirror: Mirror) -> Mirror:
+    """Return what was given as a mirror, else raise ``InvalidArgument``: with a URL, say, nothing would be mirrored."""
+    verbs = ("list", "get", "put", "delete")
+    if isinstance(mirror, type) or not all(callable(getattr(mirror, verb, None)) for verb in verbs):
+        raise InvalidArgument(
+            "mirror must be an object with list, get, put and delete; mirrors.open_mirror(url) makes one"
+        )
+    return mirror
+
+
 def takes(mirror: Mirror, key: str) -> bool:
     """Whether the mirror takes an object at ``key``; one that cannot tell takes every key."""
     return mirror.takes(key) if isinstance(mirror, SelectiveMirror) else True

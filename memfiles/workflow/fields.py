@@ -44,6 +44,8 @@ def shape_of_directory(directory: str) -> str:
         raise ValueError("'~' is not expanded; write an absolute path, or one relative to this file")
     if set(directory.split("/")) <= {"", ".", ".."}:
         raise ValueError("the memory needs a directory of its own, such as .memory")
+    if _URL.fullmatch(directory):
+        raise ValueError("this is a URL, not a path; a database is declared as `store`, a second copy as `mirror`")
     try:
         directory.encode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
     except UnicodeEncodeError as error:

@@ -21,6 +21,7 @@ from memfiles.sync.mirror import (
     Stored,
     check_body,
     check_key,
+    check_mirror,
     get_many,
     shortcomings_of,
     takes,
@@ -37,6 +38,7 @@ def guarded(inner: Mirror, *, key: str | None = None, encrypt: bool = False) -> 
 
     The keys are read when the mirror is first used; each call is a ``MirrorRefused`` while they cannot be used.
     """
+    check_mirror(inner)
     if key is None:
         return UnsealedMirror(inner)
     return LazyMirror(lambda: SealedMirror(inner, MirrorKeys.named(key), encrypt=encrypt))

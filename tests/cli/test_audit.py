@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,28 @@ def told(*args: str) -> list[tuple[str, str]]:
 def test_what_is_shown(busy: Path, args: list[str], expected: list[str]) -> None:
     """Newest first, each filter by itself; an entry is found by its key, which the audit does not hold."""
     assert expected == [" ".join(each) for each in told(*args)]
+
+
+def test_the_next_page_begins_where_the_last_one_ended(busy: Path) -> None:
+    """Also where many events have one time, as those of an import: none is left out, and none comes twice."""
+    (month,) = (busy / ".memory" / "audit").iterdir()
+    lines = [json.loads(line) for line in month.read_text().splitlines()]
+    month.unlink()
+    same, last = {**lines[1], "at": "2026-11-27T09:00:00.000Z"}, {**lines[0], "at": "2026-11-27T09:00:01.000Z"}
+    saves = [{**same, "path": f"entries/desk/{number:040}.json"} for number in range(6)]
+    older = [{**line, "at": "2026-11-26T09:00:00.000Z"} for line in lines[:1]]
+    month.with_name("2026-11.jsonl").write_text("".join(json.dumps(each) + "\n" for each in [*older, *saves, last]))
+    pages: list[Any] = []
+    until = ["--until", "2026-11-28"]
+    while not pages or pages[-1]["more"]:
+        pages.append(run("audit", "--json", "-n", "6", *until).data)
+        until = ["--until", pages[-1]["events"][-1]["at"]]
+
+    assert [1, 6, 1] == [len(page["events"]) for page in pages]
+    told = run("audit", "--json", "--until", "2026-11-28").data["events"]
+    assert told == [event for page in pages for event in page["events"]]
+    assert "add --until 2026-11-27T09:00:01.000Z or a larger -n" in run("audit", "-n", "6", "--until", "2026-11-28").err
+    assert "choose a larger -n" in run("audit", "-n", "2", "--until", "2026-11-27T09:00:01Z").err
 
 
 def test_an_export_is_always_in_the_audit(busy: Path) -> None:

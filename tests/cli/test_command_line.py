@@ -66,6 +66,20 @@ def test_help_loads_no_command() -> None:
     assert set() == loaded & {"pydantic", "yaml", "watchdog", "boto3"}
 
 
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (["append", "notes", "x", "--expected-revision", "abc"], "'abc' is not a whole number."),
+        (["entries", "save", "k", "v", "--importance", "high"], "'high' is not a number."),
+    ],
+)
+def test_a_word_in_place_of_a_number(args: list[str], why: str) -> None:
+    """The error says what is wanted in plain words, not in those of the parser of options."""
+    refused = run(*args)
+
+    assert (2, True) == (refused.code, why in refused.err)
+
+
 def test_no_command() -> None:
     """Without a command the help is shown on stderr, with code 2."""
     shown = run()

@@ -66,6 +66,18 @@ def test_a_store_that_cannot_be_is_told_with_its_place(project: Path, url: str, 
         assert f"workflow.yaml:3:10: memory.store: {why}" in told
 
 
+def test_a_scanner_that_is_not_installed(project: Path) -> None:
+    """The memory does not open without it, so check and doctor find it before a deploy."""
+    write_workflow(project, "memory: {secrets_scanner: acme, files: []}\n")
+
+    checked, examined, restored = run("check"), run("doctor", "--json"), run("restore")
+    found = [(each["check"], each["detail"]) for each in examined.data["checks"] if each["state"] == "fail"]
+
+    assert (checked.code, checked.out, checked.err) == (restored.code, restored.out, restored.err)
+    assert (2, True) == (checked.code, "unknown secrets_scanner 'acme'" in checked.err)
+    assert (1, [("workflow", checked.err.removeprefix("error: ").strip())]) == (examined.code, found)
+
+
 def test_a_store_is_no_mirror(project: Path) -> None:
     """Its URL as that of a mirror is told with its place as well."""
     path = write_workflow(

@@ -329,6 +329,22 @@ def test_leftovers(memory: Path) -> None:
     assert (["warn"], ["warn"]) == (states("temp files"), states("orphans"))
 
 
+def test_copies_that_other_programs_left(memory: Path) -> None:
+    """Backups of an editor and conflict copies are a warning, as no forget reaches them; other files are none."""
+    clerk = memory / "entries" / "clerk"
+    clerk.mkdir(parents=True)
+    left = f"entries/clerk/{'0' * 40}.sync-conflict-20261127-101010-ABCDEFG.json", f"entries/clerk/{'0' * 40}.json~"
+    copies = (".notes-1.json.swp", "notes-1 (conflicted copy).json", "#notes-1.json#", "notes-1.json.bak", *left)
+    for path in (".gitignore", "notes.txt", "entries/clerk/.DS_Store"):
+        (memory / path).write_text("")
+
+    assert [] == states("copies of records")
+    for path in copies:
+        (memory / path).write_text("{}")
+        assert ["warn"] == states("copies of records")
+        (memory / path).unlink()
+
+
 def test_temp_files_of_entries(memory: Path) -> None:
     """They are warnings as well."""
     left = memory / "entries" / "clerk" / f".{'0' * 40}.json.tmp"

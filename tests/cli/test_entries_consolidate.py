@@ -76,7 +76,7 @@ def test_nothing_to_do() -> None:
 
     ran = entries("consolidate")
 
-    assert (0, "", True) == (ran.code, ran.out, "nothing to do: 3 entries" in ran.err)
+    assert (0, "", True) == (ran.code, ran.out, "nothing to do at level INTERNAL: 3 entries, " in ran.err)
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,11 @@ def test_as_a_module_it_is_the_command(project: Path, arguments: list[str]) -> N
 @pytest.mark.parametrize("where", [">&-", "> /dev/full"])
 @pytest.mark.parametrize("command", ["ls", "ls --json", "read notes", "doctor", "--help", "--version"])
 def test_what_cannot_be_printed_is_an_error(project: Path, command: str, where: str, unbuffered: bool) -> None:
-    """In one line, on stderr, with a code other than 0."""
+    """In one line on stderr that names the stream, as another disk may be full, with a code other than 0."""
     code, _, told = shell(project, f"memfiles {command} {where}", unbuffered=unbuffered)
 
     assert (1, 1) == (code, len(told.splitlines()))
-    assert told.startswith(("error: ", '{"error": '))
+    assert told.startswith(("error: stdout: ", '{"error": {"code": "os_error", "message": "stdout: '))
 
 
 @pytest.mark.parametrize("where", ["2>&-", "2> /dev/full"])
@@ -90,7 +90,7 @@ def test_a_closed_stdin_is_no_empty_text(project: Path) -> None:
     """A command that reads it fails, and changes nothing; others do not care."""
     code, _, told = shell(project, "memfiles append notes - <&-")
 
-    assert (1, True) == (code, told.startswith("error: "))
+    assert (1, "error: stdin: Bad file descriptor\n") == (code, told)
     assert (0, "# Notes\n") == shell(project, "memfiles read notes <&-")[:2]
 
 

@@ -23,7 +23,7 @@ import memfiles.errors
 import mirrors
 from memfiles.cli.program import COMMANDS, program
 from memfiles.entries.consolidation.application import Applied
-from memfiles.entries.consolidation.plan import Plan, Summariser
+from memfiles.entries.consolidation.plan import Plan, PlannedEntry, Step, Summariser, SummaryNote
 from memfiles.entries.drafts import Deleted, Draft, Saved
 from memfiles.entries.entries import Entries
 from memfiles.entries.forget import Forgotten
@@ -32,9 +32,13 @@ from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.log import EntryChange, EntryLog, Gone, GoneEntry, Tombstone, Tombstones
 from memfiles.entries.purge import Purged
 from memfiles.entries.results import Found, Match, Page, Results
+from memfiles.entries.transfer.document import Skipped
 from memfiles.entries.transfer.exchange import Exported, Imported
+from memfiles.entries.users import UserExport, Users, UserSummary, UserTombstone
 from memfiles.errors import MemfilesError
 from memfiles.index.search.embedder import Embedder, WordNeighbours
+from memfiles.records.entry import Provenance
+from memfiles.records.levels import Levels
 from memfiles.storage.audit_reader import AuditTrail
 from memfiles.storage.events import AuditEvent
 from memfiles.sync.conflicts import Conflict, ConflictResolved, Conflicts
@@ -43,6 +47,7 @@ from memfiles.sync.mirror import ANY, BulkMirror, CandidMirror, Condition, Store
 from memfiles.sync.status import SyncReport, SyncStatus
 from memfiles.tools.oversight import Activity, Attention, EntryStats, Stats
 from memfiles.tools.session import tools
+from memfiles.tools.visibility import VisibleFile
 from memfiles.workflow.declared import Declared, fields_of
 from memfiles.workflow.specs import AuditSpec, CategorySpec, EntriesSpec, KindSpec, MirrorSpec, RetentionSpec
 from memfiles.workflow.workflow import AgentSpec, MemorySpec
@@ -50,6 +55,12 @@ from memfiles.workflow.workflow import AgentSpec, MemorySpec
 PUBLIC: list[str] = import_module("memfiles").__all__
 REACHED = [
     Entries,
+    Users,
+    UserSummary,
+    UserTombstone,
+    UserExport,
+    VisibleFile,
+    Levels,
     Sync,
     SyncStatus,
     SyncReport,
@@ -68,6 +79,7 @@ REACHED = [
 RESULTS = [
     Saved,
     Found,
+    Provenance,
     Match,
     Results,
     Page,
@@ -78,9 +90,13 @@ RESULTS = [
     Recall,
     Explanation,
     Plan,
+    Step,
+    PlannedEntry,
+    SummaryNote,
     Applied,
     Exported,
     Imported,
+    Skipped,
     EntryLog,
     EntryChange,
     Gone,
@@ -109,14 +125,26 @@ ADAPTERS = {
 """What a module of ``memfiles.adapters`` offers. They load when they are asked for: the frameworks take seconds."""
 
 INTERNAL = {
-    "Session": {"actor", "refused", "check_open", "may_know", "definitions", "snapshots"},
-    "MemoryManager": {"replica", "recover", "take_hydrated", "view"},
+    "Session": {
+        "owner_of",
+        "definitions_for",
+        "actor",
+        "refused",
+        "check_open",
+        "may_know",
+        "definitions",
+        "snapshots",
+    },
+    "MemoryManager": {"watched", "records", "replica", "recover", "take_hydrated", "view"},
     "Entries": {"counts", "end_run", "purge", "sweep", "close"},
     "Sync": {"start", "entries_opened"},
+    "Provenance": {"told_to_others"},
+    "Step": {"state", "named"},
+    "Users": {"repository", "release", "strike", "epoch_of", "begin", "follow"},
 }
 """Methods that other rooms of memfiles call, and users do not."""
 
-BUILT_BY_MEMFILES = {"Memory", "Session", "Entries", "Sync", "Conflicts"}
+BUILT_BY_MEMFILES = {"Memory", "Session", "Entries", "Sync", "Conflicts", "Users"}
 _HELP_ENV = {"NO_COLOR": None, "FORCE_COLOR": None, "COLUMNS": "80"}
 
 

@@ -16,6 +16,7 @@ import pytest
 from memfiles.cli.failures import INTERRUPTED, USAGE
 from memfiles.cli.program import COMMANDS
 from memfiles.errors import MemfilesError
+from memfiles.workflow import yaml_source, yaml_text
 from tests.cli.command_line import run
 from tests.docs import reference
 from tests.docs.pages import PAGES, main, rendered, runner_in
@@ -156,6 +157,13 @@ def test_the_exit_codes() -> None:
     assert {0, 1, USAGE, INTERRUPTED} | {kind.exit_code for kind in MemfilesError.__subclasses__()} == listed
 
 
+def test_the_limits_of_a_workflow() -> None:
+    """The page names those of the loader."""
+    limits = f"at most {yaml_source.DEPTH_MAX} levels deep and {yaml_text.SIZE_MAX >> 20} MiB"
+
+    assert limits in (DOCS / "workflow.md").read_text("utf-8")
+
+
 def test_the_schemes_of_mirrors() -> None:
     """The table of URLs has those that memfiles brings."""
     text = (DOCS / "mirrors.md").read_text("utf-8")
@@ -178,6 +186,18 @@ def test_the_python_api_is_complete() -> None:
 
     assert sorted(reference.names()) == sorted(asked)
     assert "<!-- generated: errors -->" in PYTHON_API
+
+
+def test_what_methods_return_is_in_the_python_api() -> None:
+    """Whoever reads a signature finds the class of its result on the page; what adapters return is the framework's."""
+    page = PYTHON_API.partition("\n## Adapters\n")[0]
+    described = set(re.findall(r"^### (\S+)", page, re.MULTILINE))
+    signatures = "".join(re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    results = re.findall(r"^\S.* -> (.+)|^\w+: (.+)", signatures, re.MULTILINE)
+    returned = set(re.findall(r"\b[A-Z]\w+", str(results)))
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "memfiles").rglob("*.py"))
+
+    assert set() == returned.intersection(re.findall(r"^class (\w+)", sources, re.MULTILINE)) - described
 
 
 def test_every_adapter_is_in_the_python_api() -> None:

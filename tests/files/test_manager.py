@@ -278,6 +278,16 @@ def test_a_replay_is_known_to_the_next_process(tmp_path: Path) -> None:
         assert before == files_under(tmp_path)
 
 
+@pytest.mark.parametrize("given", [{"call_id": ""}, {"by": Actor("support", call="")}])
+def test_an_empty_call_id_is_none(manager: MemoryManager, given: dict[str, Any]) -> None:
+    """As in a session: a caller without an id may say the same line twice, and the second is no repetition."""
+    receipts = [manager.append("notes", "- Bob\n", **given) for _ in range(2)]
+
+    assert [False, False] == [receipt.replayed for receipt in receipts]
+    assert "# Notes\n- Bob\n- Bob\n" == manager.read("notes")
+    assert [None, None] == [change.by.call for change in manager.log("notes")[:2]]
+
+
 def test_many_appends_happen_together(manager: MemoryManager) -> None:
     """To several files, also several times to one, with receipts in the order of the appends."""
     receipts = manager.append_many([("plan", "a"), ("notes", "b"), ("plan", "c")])

@@ -480,3 +480,26 @@ def test_a_manager_alone_has_no_users(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument, match="a memory that is open"):
             manager.read("diary", user="ada")
         assert 2 == manager.append("rules", "x").revision
+
+
+@pytest.mark.directory("only files can be changed by hand")
+def test_a_change_by_hand_between_runs_is_warned_of_and_audited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one that is noticed at once, for the file of a user and for one of all users; the names stay out of it."""
+    token = next(secret for secret in SECRETS if secret.rule == "openai-key").value
+    with opened(tmp_path, WORKFLOW) as memory:
+        memory.manager.append("diary", "- Pro\n", user="ada")
+    paths = ["rules-1.json", user_file_path("ada", "diary-1")]
+    for path in paths:
+        record = json.loads((tmp_path / ".memory" / path).read_text())
+        (tmp_path / ".memory" / path).write_text(json.dumps(record | {"content": f"by hand {token}\n"}))
+    with opened(tmp_path, WORKFLOW) as memory:
+        memory.manager.append("diary", "- Free\n", user="ada")
+        audited = [event.path for event in memory.audit(op="external").events]
+
+    told = [message for message in caplog.messages if "credential" in message]
+    assert paths == audited[::-1]
+    assert ["rules: a change by hand", f"diary-1, in {paths[1]}: a change by hand"] == [
+        message.partition(" appears to contain a credential: openai-key at byte 8")[0] for message in told
+    ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -29,6 +31,7 @@ from memfiles.storage.events import Subscribers
 from memfiles.storage.store import Store
 from memfiles.tools.session import Session
 from tests.index.indexed import SUPPORT, Memory, many
+from tests.support import ROOT
 from tests.support.saved import buried, saved, tombstone
 
 NOW = "2026-11-22T00:00:00.000Z"
@@ -443,3 +446,17 @@ def test_what_cannot_be_seen_is_counted_apart(entries: Entries, clock: Clock) ->
     clock.now = COUNTED_AT
 
     assert [Counted("support", "INTERNAL", "", 1, 5, 1, 1, 0, 1, 5)] == list(entries.counts())
+
+
+def test_no_statement_numbers_its_parameters() -> None:
+    """Python 3.12 before 3.12.4 warns of ``?1``, so each search failed in a program that takes warnings for errors."""
+    sources = [path.read_text("utf-8") for path in (ROOT / "memfiles").rglob("*.py")]
+    statements = [
+        node.value
+        for source in sources
+        if "import sqlite3" in source
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+
+    assert [] == [statement for statement in statements if re.search(r"\?\d", statement)]

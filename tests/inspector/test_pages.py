@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlencode
@@ -13,6 +15,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import memfiles
+from memfiles.inspector.desk import Desk
+from memfiles.inspector.live import QUIET_SECONDS, Live
+from memfiles.inspector.view import Shelf
 from memfiles.tools.dialects import DIALECTS
 from tests.inspector.conftest import visiting
 from tests.inspector.inspecting import (
@@ -347,6 +352,29 @@ def test_nothing_above_the_ceiling_is_shown(browser: Browser, workflow: Path) ->
         expect(visit.page.get_by_role("button", name="Forget this user")).to_have_count(0)
         visit.misses("would go")
         visit.complains(404, 403, 403)
+
+
+def test_nothing_above_the_ceiling_is_news(workflow: Path) -> None:
+    """Nor a change of a file of one user, whose record itself has no level."""
+
+    async def heard(ceiling: str) -> bool:
+        with memfiles.open(workflow, watch=False) as memory:
+            live = Live(memory, Desk(memory, operator=OPERATOR, ceiling=ceiling).levels, Shelf())
+            live.start()
+            news = aiter(live.response().body_iterator)
+            await anext(news)
+            next_one = asyncio.ensure_future(anext(news))
+            await asyncio.to_thread(memory.manager.append, "profile", "- Pro\n", user="ada")
+            await asyncio.wait([next_one], timeout=5 * QUIET_SECONDS)
+            is_heard = next_one.done()
+            live.end()
+            next_one.cancel()
+            return is_heard
+
+    with ThreadPoolExecutor() as pool:  # the thread of a test may have the loop of the browser
+        found = {it: pool.submit(asyncio.run, heard(it)).result() for it in ("PUBLIC", "INTERNAL")}
+
+    assert {"PUBLIC": False, "INTERNAL": True} == found
 
 
 def _status(page: Page, url: str) -> int:

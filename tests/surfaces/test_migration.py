@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -295,7 +296,12 @@ def test_nothing_to_migrate_and_the_same_place_are_refused(declare: Declare, tmp
     place = memfiles.Workflow.load(path).place
     same, blank = command("migrate", "--to", str(place)), command("migrate", "--to", " ")
 
+    bucket = command("migrate", "--to", "s3://ada:pass@bucket/desk")
+    made = {each.name for each in tmp_path.iterdir()}
+
     assert (2, True) == (blank.code, "--to is blank" in blank.err)
+    assert (2, True, False) == (bucket.code, "s3:// is not a store" in bucket.err, "pass" in bucket.err)
+    assert not any("s3:" in name for name in {*made, *os.listdir()})
     assert (2, True, False) == (empty.code, "nothing is kept" in empty.err, (tmp_path / "there").exists())
     assert (2, True) == (same.code, "there already" in same.err)
     if isinstance(place, Path):

@@ -39,7 +39,7 @@ _TOOL_NAMES = option(
 @argument("agent")
 @opening.SESSION_USER
 @opening.SESSION_LEVEL
-@option("--tokens", is_flag=True, help="Print about how many tokens it, the entries and the tools are instead.")
+@option("--tokens", is_flag=True, help="Print an estimate of the tokens of the card, entries and tools instead.")
 def card_command(agent: str, user: str | None, level: str | None, tokens: bool) -> None:
     """Print the index card an agent gets in its system prompt.
 

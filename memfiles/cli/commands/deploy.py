@@ -20,6 +20,7 @@ from memfiles.cli.output import waiting
 from memfiles.files.restore_report import RestoreReport
 from memfiles.memory import keeper_of, look
 from memfiles.records.graphemes import harmless
+from memfiles.secrets.gate import scanner_called
 from memfiles.storage import atomic, quarantine
 from memfiles.storage.home import MemoryHome, home_of
 from memfiles.storage.journal import FOLDER as JOURNALS
@@ -100,6 +101,7 @@ def check_command() -> None:
     Keys outside `memory` belong to your workflow engine; a warning names any that look like memory settings.
     """
     workflow = opening.load_workflow()
+    scanner_called(workflow.memory.secrets_scanner)  # without it the memory does not open
     files, agents = len(workflow.memory.files), len(workflow.agents)
     warnings = misplaced_keys(current().workflow)
     warnings += [why for why in [unmirrored(workflow), keeper_of(workflow).problem] if why]

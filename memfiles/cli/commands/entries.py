@@ -269,9 +269,9 @@ def list_keys(found: Forgotten) -> None:
 def purge_command(dry_run: bool) -> None:
     """Erase what expired or was deleted and was kept long enough.
 
-    How long entries are kept once they have expired, or were deleted or evicted, and how long the audit is kept: that
-    is `retention` in the workflow. Their text is removed from the record, its history, the index, every kept copy, and
-    the mirror. Agents at work do this as well, a portion at a time; this command does all of it now.
+    `retention` in the workflow says how long expired, deleted and evicted entries are kept, and how long the audit is
+    kept. The text of an entry is removed from the record, its history, the index, every kept copy, and the mirror.
+    Agents at work do this as well, a portion at a time; this command does all of it now.
 
     The exit code is 7 until the mirror's copies are gone as well.
     """
@@ -347,9 +347,10 @@ def _keys(step: Step) -> str:
 
 def _show_plan(plan: Plan) -> None:
     """Print the steps of a plan, least destructive first."""
-    before, after = (f"{output.entries(it.entries)}, {it.size_bytes} bytes" for it in (plan.before, plan.after))
+    sums = ((output.entries(it.entries), output.count(it.size_bytes, "byte")) for it in (plan.before, plan.after))
+    before, after = map(", ".join, sums)
     if not plan.steps:
-        output.note(f"nothing to do: {before} at level {plan.level} are within the budget")
+        output.note(f"nothing to do at level {plan.level}: {before}, within the budget")
         return
     rows = ((it.action.replace("_", " "), _keys(it), it.freed.size_bytes, it.why) for it in plan.steps)
     output.table(("STEP", "HIDES", "FREES", "WHY"), rows, numeric=("FREES",))

@@ -30,6 +30,7 @@ from memfiles.records.file_changes import share_of
 from memfiles.records.keys import ENTRIES
 from memfiles.records.record import Actor
 from memfiles.secrets.gate import check_label
+from memfiles.storage.audit_reader import AuditTrail
 from memfiles.storage.events import OUTCOMES, AuditEvent
 from memfiles.sync.status import SyncStatus, pending_records
 from memfiles.tools.oversight import AUDITED_MAX, EVERY, Stats
@@ -39,6 +40,14 @@ UI_PORT = 8710
 WATCH_SECONDS = 1.0
 _UP_TO = option("--level", help="Nothing above this level.")
 _WHEN = "a date, a time in UTC, or a span such as 24h."
+
+
+def _whole_moments(trail: AuditTrail, *, limit: int) -> AuditTrail:
+    """The first events, without a part of those of one time if others are there: the next page has all of those."""
+    if len(trail.events) <= limit and not trail.more:
+        return trail
+    shown, at = trail.events[:limit], trail.events[-1].at  # one more was asked for
+    return replace(trail, events=tuple(it for it in shown if it.at != at) or shown, more=True)
 
 
 @command("audit", "memfiles audit --since 7d --op forget", "memfiles audit --record customer-notes --outcome refused")
@@ -55,7 +64,7 @@ _WHEN = "a date, a time in UTC, or a span such as 24h."
     "-n", "--max-count", "limit", type=click.IntRange(1, AUDITED_MAX), default=100, show_default=True,
     help="Maximum number of events.",
 )  # fmt: skip
-def audit_command(**asked: Any) -> None:
+def audit_command(limit: int, **asked: Any) -> None:
     """Show who did what to which record, newest first.
 
     It shows events of all levels, and no content. An entry is shown by the path of its record, as the audit holds no
@@ -63,7 +72,7 @@ def audit_command(**asked: Any) -> None:
     """
     workflow = opening.load_workflow()
     with look(workflow, warn=output.warn) as memory:
-        trail = memory.audit(**asked)
+        trail = _whole_moments(memory.audit(**asked, limit=min(limit + 1, AUDITED_MAX)), limit=limit)
     if output.as_json(trail.to_dict()):
         return
     rows = ((it.at, _what(it), it.level or "-", _who(it), _record(workflow, it)) for it in trail.events)
@@ -72,7 +81,9 @@ def audit_command(**asked: Any) -> None:
     else:
         output.note("no such event in the audit")
     if trail.more:
-        output.note(f"there are older events: add --until {trail.events[-1].at} or a larger -n")
+        is_one_moment = trail.events[0].at == trail.events[-1].at and len(trail.events) == limit > 1
+        on = "choose" if is_one_moment else f"add --until {trail.events[-1].at} or"
+        output.note(f"there are older events: {on} a larger -n")
     if trail.damaged:
         output.warn(f"{output.count(trail.damaged, 'line')} of the audit cannot be read: {'; '.join(trail.places)}")
 
@@ -197,7 +208,7 @@ def users_command() -> None:
 @_UP_TO
 @option("-n", "--max-count", "limit", type=click.IntRange(min=1), help="Maximum number of users.  [default: all]")
 def list_command(**asked: Any) -> None:
-    """List the users of whom something is kept.
+    """List the users for whom something is kept.
 
     USED is how much of a budget is used where it is used most.
     """

@@ -107,7 +107,7 @@ def migrate_command(target: str) -> None:
     if not target.strip():  # an unset variable would mean the folder that one is in
         raise usage_error("--to is blank: name a store or a directory")
     workflow = load_workflow()
-    place = store_url(target, workspace=workflow.name) if target.startswith(SCHEMES) else os.path.abspath(target)
+    place = store_url(target, workspace=workflow.name) if target.startswith(SCHEMES) else target
     with output.progress("Copying") as shown:
         done = migrate(real_home(workflow.place), real_home(place), now=utc_now, progress=shown, announced=announced)
     if not output.as_json(to_builtins(done)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import stat
 import sys
 from collections import Counter, defaultdict
@@ -50,6 +51,7 @@ LITTLE_SPACE = 64 * 1024 * 1024  # bytes
 NAMED = 3  # unreadable entries named in findings
 MOUNTS = Path("/proc/self/mounts")
 SCHEMA_COMMENT = "yaml-language-server: $schema="
+_ENTRY_UID = re.compile("[0-9a-f]{40}")
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.s3fs", "fuse.rclone"}
 _VOLATILE = {"tmpfs", "ramfs"}
 
@@ -107,7 +109,8 @@ def check_directory(directory: Path) -> Iterator[CheckResult]:
     if not stat.S_ISDIR(found.st_mode):
         yield fail("directory", f"{directory} is not a directory; move it away, then run memfiles restore")
     elif not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-        yield fail("directory", f"{directory} is not writable by you (owner {owner}, mode {mode:04o})")
+        yield fail("directory", f"{directory} is not writable by you (owner {owner}, mode {mode:04o}); "
+                   f"use chown or chmod, or run as its owner")  # fmt: skip
     elif owner != os.geteuid():
         yield warn("directory", f"{directory} belongs to user {owner}, you are {os.geteuid()}; use one user only")
     elif mode & 0o077:
@@ -203,12 +206,16 @@ def check_records(home: MemoryHome, files: tuple[MemoryFile, ...]) -> Iterator[C
 
 
 def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[CheckResult]:
-    """Report temp files and records that nobody declared."""
+    """Report temp files, copies of records under other names, and records that nobody declared."""
     names = names_in(directory)
-    temps = [path for path in (*names, *_entry_files(directory)) if staged_path(path) is not None]
+    every = [*names, *_entry_files(directory)]
+    temps = [path for path in every if staged_path(path) is not None]
     left = warn("temp files", f"{len(temps)} left by a writer that died; the next start removes them")
     yield left if temps else ok("temp files", "none")
     declared = {file.uid for file in files}
+    copies = [path for path in every if _is_copy(path, declared) and (directory / path).is_file()]
+    if copies:
+        yield warn("copies of records", f"{len(copies)}, such as {copies[0]}: no forget reaches them; delete them")
     orphans = [uid for name in names if (uid := uid_of(name)) is not None and uid not in declared]
     why = "on disk but not declared, so invisible to agents; declare them or move them away"
     yield warn("orphans", f"{', '.join(orphans)}: {why}") if orphans else ok("orphans", "none")
@@ -227,7 +234,7 @@ def check_locks_and_journals(directory: Path) -> Iterator[CheckResult]:
     """Check that the locks can be taken, and count the journals."""
     locks = directory / LOCKS
     if locks.is_dir() and not os.access(locks, os.R_OK | os.W_OK | os.X_OK):
-        yield fail("locks", f"{locks} is not writable by you; chown it to the owner of the directory")
+        yield fail("locks", f"{locks} is not writable by you; use chown or chmod, as for the directory")
     else:
         yield ok("locks", str(locks) if locks.is_dir() else f"{locks} (created when needed)")
     journals = names_in(directory / JOURNALS)
@@ -347,6 +354,14 @@ def census(records: Records, paths: Iterable[str]) -> tuple[Tallies, list[tuple[
             state = "forgotten" if not isinstance(record, Entry) else "retired" if record.retired else "expired"
             tallies[record.folder, record.level][state] += 1
     return dict(tallies), broken
+
+
+def _is_copy(path: str, uids: Iterable[str]) -> bool:
+    """Whether a file is named after a record, as a backup of an editor or a conflict copy is, but is none."""
+    if uid_of(path) is not None or entry_place(path) is not None or staged_path(path) is not None:
+        return False
+    name = path.rpartition("/")[2]
+    return bool(_ENTRY_UID.search(name)) or any(f"{uid}.json" in name or name.startswith(f"{uid} ") for uid in uids)
 
 
 def _entry_files(directory: Path) -> list[str]:

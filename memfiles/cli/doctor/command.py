@@ -22,6 +22,7 @@ from memfiles.errors import CopyRefused, MemfilesError, MirrorRefused, RecordCor
 from memfiles.memory import keeper_of, load, open_mirror_of
 from memfiles.records.declared_metadata import decode_file
 from memfiles.records.keys import record_path, uid_of
+from memfiles.secrets.gate import scanner_called
 from memfiles.storage import quarantine
 from memfiles.storage.events import Progress
 from memfiles.storage.fork_safety import start_thread
@@ -57,6 +58,7 @@ def look(path: Path, *, progress: Progress | None = None) -> Iterator[CheckResul
     yield from _findings_of("platform", checks.check_platform())
     try:
         workflow = load(path)
+        scanner_called(workflow.memory.secrets_scanner)
     except (MemfilesError, OSError) as error:
         yield fail("workflow", str(error))
         return

@@ -40,7 +40,6 @@ SORTED_FIRST = 200  # entries, which most often include the wanted ones
 ALL_UP_TO = 2048  # entries, with which a question is compared by all numbers
 BEGIN = 128  # numbers of a vector that are compared first
 BEGUN, SAMPLE = 256, 96  # entries of each partition, the nearest by these, and those from which the median is taken
-IN_ONE_THREAD = 8192  # numbers; OpenBLAS multiplies more than 9,216 in several
 BATCH = 64  # texts embedded at once, at most
 BATCH_CHARACTERS = 16_000  # about 4,000 tokens, by estimate a second; one text may be longer
 MOST_BYTES = 256 * 1024 * 1024  # of matrices that are kept; beyond, those of the partitions used last
@@ -376,17 +375,11 @@ def _with_neighbours(alone: NDArray[float32], runs: NDArray[Any] | None) -> NDAr
 
 
 def _products(data: NDArray[float32], asked: NDArray[float32]) -> NDArray[float32]:
-    """The product of the question with the first numbers of each row, some rows at a time: too few for threads.
-
-    Those of OpenBLAS wait actively for each other, which cost more than the product where others use the processors.
-    """
+    """The product of the question with the first numbers of each row; one by BLAS would tell of the rows around it."""
     import numpy
 
-    (count, length), begin = data.shape, len(asked)
-    some = max(1, IN_ONE_THREAD // begin)
-    whole = count // some * some
-    found: NDArray[float32] = numpy.matmul(data[:whole].reshape(-1, some, length)[:, :, :begin], asked).ravel()
-    return numpy.concatenate([found, data[whole:, :begin] @ asked])
+    found: NDArray[float32] = numpy.einsum("ij,j->i", data[:, : len(asked)], asked)
+    return found
 
 
 def _descending(near: NDArray[float32], ids: NDArray[Any]) -> Iterator[int]:

@@ -51,9 +51,9 @@ NewText = tuple[int, str, str, Sequence[str]] | tuple[int, str, str, Sequence[st
 _TAG_SEPARATOR = "\n"
 _BUT = "AND rowid NOT IN (SELECT value FROM json_each(?))"
 _COUNT = """
-    INSERT INTO text_part (part, version, size, epoch, stamp) VALUES (?1, random(), ?2, random(), ?3)
+    INSERT INTO text_part (part, version, size, epoch, stamp) VALUES (:part, random(), :more, random(), :changes)
     ON CONFLICT DO UPDATE SET
-        size = size + ?2, version = iif(version IS NULL, NULL, random()), stamp = stamp + ?3
+        size = size + :more, version = iif(version IS NULL, NULL, random()), stamp = stamp + :changes
     RETURNING version, size, stamp
 """
 _EXPIRED_TEXTS = """
@@ -174,7 +174,8 @@ def replace_texts(
     counted = {}
     for part in dict.fromkeys([*words, *added]):
         gone, more = len(held.get(part, ())), len(added.get(part, ()))
-        counted[part] = connection.execute(_COUNT, (part, more - gone, gone or 1)).fetchone()
+        counts = {"part": part, "more": more - gone, "changes": gone or 1}
+        counted[part] = connection.execute(_COUNT, counts).fetchone()
     for part in words:
         ids, stamp = [text.id for text in held[part]], counted[part][-1]
         connection.executemany("INSERT INTO text_gone VALUES (?, ?, ?)", [(part, stamp, id) for id in ids])

@@ -167,6 +167,20 @@ def test_hidden_entries_change_no_meaning() -> None:
     assert alone.said("drink", embedder=SubjectEmbedder()) == among.said("drink", embedder=SubjectEmbedder())
 
 
+@pytest.mark.parametrize("count", [30, vectors.ALL_UP_TO + 200])
+def test_what_was_searched_before_changes_no_bit_of_a_score(count: int) -> None:
+    """A search by another user reads vectors earlier: they are in another order then, and as near as before."""
+    early, late, kept, embedder = Rows(), Rows(), Matrices(), NumberedEmbedder()
+    rows = [Row(f"k{n}", f"t{n} t{n % 7}", run=f"r{n // 3}", thread="t") for n in range(count)]
+    for portion in (rows[:11], rows[11:12], rows[12:]):
+        early.save_many(portion)
+        early.search("q3", embedder=embedder, matrices=kept)
+    late.save_many(rows)
+
+    for question in ("q2 q9", "q5 q1 q20", "q0"):
+        assert late.said(question, embedder=embedder) == early.said(question, embedder=embedder, matrices=kept)
+
+
 def test_the_matrix_follows_every_change() -> None:
     """Whatever is saved or removed: a search finds what it finds with all vectors read anew."""
     dice, rows, kept, embedder = random.Random(3), Rows(), Matrices(), SubjectEmbedder()
