@@ -67,13 +67,12 @@ class Store:
         ``now`` gives the time for notes; ``lock_timeout`` is in seconds. ``StorageFailed`` if it cannot be used.
         """
         self.directory, self.name, self._is_closed = directory, directory.name, False
-        self._now, self._lock_timeout = now, lock_timeout
+        self._now, self._lock_timeout, self._folders = now, lock_timeout, {""}
         self._flush = durability == "fsync"
         with storage_failure(f"cannot use the memory directory {directory}"):
             self.descriptor = _make_directory(directory, flush=self._flush)
             self.kept = Quarantine(self.descriptor)
-            self._is_closed, self._folders, self._path = False, {""}, os.path.realpath(directory)
-            self._looks_at = time.monotonic() + _LOOK_SECONDS
+            self._path, self._looks_at = os.path.realpath(directory), time.monotonic() + _LOOK_SECONDS
             self._start_parts()
             self.recover(among="agents")  # lists their entries: 70 ms for 100,000; the index finds those of users
         renew_in_child(self, Store._leave_to_parent)
@@ -199,7 +198,8 @@ class Store:
         return written
 
     def _commit(self, versions: Sequence[NewVersion], removed: Mapping[str, Signature]) -> dict[str, Signature]:
-        self._remove(removed)
+        if removed:
+            self._remove(removed)
         if not versions:
             return {}
         try:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -169,7 +170,8 @@ def test_a_prompt_is_not_kept_over_a_redaction_that_an_append_came_after(tmp_pat
     with memfiles.open(path, watch=False) as memory, memfiles.open(path, watch=False) as other:
         memory.manager.append("playbook", "a secret\n")
         shelf.keep(shelf.prompts, "one", "a prompt with a secret")
-        asyncio.run(listening(memory, other))
+        with ThreadPoolExecutor() as pool:  # the thread of a test may have the loop of the browser
+            pool.submit(asyncio.run, listening(memory, other)).result()
 
     assert [1, 0] == kept
 

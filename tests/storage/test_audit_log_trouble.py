@@ -186,7 +186,7 @@ class HeldPages:
 
 def log_on(pages: HeldPages) -> AuditLog:
     """The log of a home with these pages."""
-    return AuditLog(cast("MemoryHome", SimpleNamespace(audit=pages)), now=Months())
+    return AuditLog(cast("MemoryHome", SimpleNamespace(audit=pages, reading=None)), now=Months())
 
 
 def of_user(op: str) -> AuditEvent:
