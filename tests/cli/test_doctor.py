@@ -334,8 +334,10 @@ def test_copies_that_other_programs_left(memory: Path) -> None:
     clerk = memory / "entries" / "clerk"
     clerk.mkdir(parents=True)
     left = f"entries/clerk/{'0' * 40}.sync-conflict-20261127-101010-ABCDEFG.json", f"entries/clerk/{'0' * 40}.json~"
-    copies = (".notes-1.json.swp", "notes-1 (conflicted copy).json", "#notes-1.json#", "notes-1.json.bak", *left)
-    for path in (".gitignore", "notes.txt", "entries/clerk/.DS_Store"):
+    made = "notes-1 (conflicted copy).json", "Copy of notes-1.json", ".notes-1.json.swp", "#notes-1.json#"
+    copies = (*made, "notes-1.json.bak", *left)
+    others = "my-notes-1.json.gz", "notes-1 of Ada.txt", f"backup-{'0' * 40}.tar", "notes-1.jsonl"
+    for path in (".gitignore", "notes.txt", "entries/clerk/.DS_Store", *others):
         (memory / path).write_text("")
 
     assert [] == states("copies of records")

@@ -12,7 +12,7 @@ import re
 import stat
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry
 from memfiles.records.keys import (
     ENTRIES,
+    RECORD_SUFFIX,
     USERS,
     WORKSPACE,
     agent_folder,
@@ -51,7 +52,7 @@ LITTLE_SPACE = 64 * 1024 * 1024  # bytes
 NAMED = 3  # unreadable entries named in findings
 MOUNTS = Path("/proc/self/mounts")
 SCHEMA_COMMENT = "yaml-language-server: $schema="
-_ENTRY_UID = re.compile("[0-9a-f]{40}")
+_ENTRY_UID = re.compile("[0-9a-f]{40}(?![0-9a-f])")
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.s3fs", "fuse.rclone"}
 _VOLATILE = {"tmpfs", "ramfs"}
 
@@ -356,12 +357,13 @@ def census(records: Records, paths: Iterable[str]) -> tuple[Tallies, list[tuple[
     return dict(tallies), broken
 
 
-def _is_copy(path: str, uids: Iterable[str]) -> bool:
+def _is_copy(path: str, uids: Collection[str]) -> bool:
     """Whether a file is named after a record, as a backup of an editor or a conflict copy is, but is none."""
     if uid_of(path) is not None or entry_place(path) is not None or staged_path(path) is not None:
         return False
-    name = path.rpartition("/")[2]
-    return bool(_ENTRY_UID.search(name)) or any(f"{uid}.json" in name or name.startswith(f"{uid} ") for uid in uids)
+    stem, suffix, rest = path.rpartition("/")[2].lstrip(".#~").partition(RECORD_SUFFIX)
+    words = stem.split(" ") if suffix and not rest[:1].isalnum() else ()
+    return any(word in uids or _ENTRY_UID.match(word) for word in (*words[:1], *words[-1:]))
 
 
 def _entry_files(directory: Path) -> list[str]:
