@@ -201,13 +201,14 @@ def test_a_mirror_that_cannot_be_is_told_with_its_place(tmp_path: Path, url: str
     assert [path] == list(tmp_path.iterdir())
 
 
-@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("given", ["file:///srv/mirror", b"", 5, DirectoryMirror])
 def test_what_is_no_mirror_is_refused_at_once(workflow: Path, given: Any) -> None:
     """A URL in place of a mirror would open, and only the log would say that nothing is mirrored."""
     before = sorted(workflow.parent.iterdir())
     with pytest.raises(InvalidArgument, match=r"mirrors\.open_mirror\(url\) makes one"):
         memfiles.open(workflow, mirror=given)
+    with pytest.raises(InvalidArgument, match=r"mirrors\.open_mirror\(url\) makes one"):
+        memfiles.MemoryManager(workflow.parent / "alone", given)
 
     assert before == sorted(workflow.parent.iterdir())
 
@@ -219,6 +220,7 @@ def test_what_is_no_path_is_refused_at_once(directory: Any) -> None:
         memfiles.MemoryManager(directory)
 
 
+@pytest.mark.usefixtures("installed")
 def test_a_long_start_tells_how_far_it_is(tmp_path: Path) -> None:
     """Where many records are fetched, it is told how many of how many are here."""
     (tmp_path / "there").mkdir()

@@ -79,17 +79,18 @@ class MemoryManager:
         """
         if durability not in ("fsync", "os"):
             raise InvalidArgument(f"durability {durability!r} is not known: use 'fsync' or 'os'")
+        if mirror is not None:
+            from memfiles.sync.mirror import check_mirror  # late: only workflows with a mirror need it
+
+            check_mirror(mirror)
         self.place = real_home(directory)
         self._open = partial(self.place.open, now=now, durability=durability, lock_timeout=lock_timeout)
         self.hydrated: dict[str, Stored] = {}
-        self._durability = durability
         self.gate = FileGate(check_policy(secrets), scan)
-        self._now = now
-        self._mirror, self._lowest_level = mirror, lowest_level
-        self._find_origin = origin
+        self._now, self._mirror, self._lowest_level = now, mirror, lowest_level
+        self._durability, self._find_origin, self._was_open = durability, origin, False
         self.origin: str | None = None
         self.subscribers = Subscribers()
-        self._was_open = False
         self._records: RecordRepository[Record] | None = None
         self._cached: dict[str, CacheRow] = {}
         self._uids: dict[str, str] = {}  # by name

@@ -84,14 +84,18 @@ SCANNERS = "memfiles.scanners"
 def scanner_called(name: str | None) -> Scanner | None:
     """The installed scanner of that name, None for None.
 
-    Raises ``InvalidArgument`` if none is registered: a workflow must not run with a weaker gate than it declares.
+    Raises ``InvalidArgument`` if there is none to be had: a workflow must not run with a weaker gate than it declares.
     """
     if name is None:
         return None
     from importlib.metadata import entry_points  # late: few workflows name a scanner, and it takes 15 ms to import
 
     for found in entry_points(group=SCANNERS, name=name):
-        return cast(Scanner, found.load())
+        try:
+            return cast(Scanner, found.load())
+        except (ImportError, AttributeError) as error:
+            why = f"secrets_scanner {name!r} cannot be loaded from {found.value}: {error}"
+            raise InvalidArgument(why) from error
     installed = ", ".join(sorted(entry_points(group=SCANNERS).names)) or "none"
     raise InvalidArgument(
         f"unknown secrets_scanner {name!r}: no installed package registers it in the entry point group {SCANNERS!r} "

@@ -86,6 +86,17 @@ def test_an_unknown_scanner_is_refused() -> None:
         scanner_called("wrods")
 
 
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("value", ["no_such_module:scan", "tests.secrets.test_scanner:NOTHING"])
+def test_a_scanner_that_cannot_be_loaded_is_refused(tmp_path: Path, value: str) -> None:
+    """As where the package lacks one that it needs: the error names it, and does not take it for one of memfiles."""
+    [registry] = tmp_path.glob("site/*/entry_points.txt")
+    registry.write_text(f"[memfiles.scanners]\nwords = {value}\n")
+
+    with pytest.raises(InvalidArgument, match=f"secrets_scanner 'words' cannot be loaded from {value}: "):
+        scanner_called("words")
+
+
 WORKFLOW = """
 memory:
   secrets_scanner: words
