@@ -71,7 +71,8 @@ def test_the_next_page_begins_where_the_last_one_ended(busy: Path) -> None:
     told = run("audit", "--json", "--until", "2026-11-28").data["events"]
     assert told == [event for page in pages for event in page["events"]]
     assert "add --until 2026-11-27T09:00:01.000Z or a larger -n" in run("audit", "-n", "6", "--until", "2026-11-28").err
-    assert "choose a larger -n" in run("audit", "-n", "2", "--until", "2026-11-27T09:00:01Z").err
+    parts = [n for n in "1256" if "choose" in run("audit", "-n", n, "--until", "2026-11-27T09:00:01Z").err]
+    assert ["1", "2", "5"] == parts
 
 
 def test_an_export_is_always_in_the_audit(busy: Path) -> None:

@@ -72,7 +72,8 @@ def audit_command(limit: int, **asked: Any) -> None:
     """
     workflow = opening.load_workflow()
     with look(workflow, warn=output.warn) as memory:
-        trail = _whole_moments(memory.audit(**asked, limit=min(limit + 1, AUDITED_MAX)), limit=limit)
+        found = memory.audit(**asked, limit=min(limit + 1, AUDITED_MAX))
+    trail = _whole_moments(found, limit=limit)
     if output.as_json(trail.to_dict()):
         return
     rows = ((it.at, _what(it), it.level or "-", _who(it), _record(workflow, it)) for it in trail.events)
@@ -81,7 +82,7 @@ def audit_command(limit: int, **asked: Any) -> None:
     else:
         output.note("no such event in the audit")
     if trail.more:
-        is_one_moment = trail.events[0].at == trail.events[-1].at and len(trail.events) == limit > 1
+        is_one_moment = found.events[0].at == found.events[-1].at
         on = "choose" if is_one_moment else f"add --until {trail.events[-1].at} or"
         output.note(f"there are older events: {on} a larger -n")
     if trail.damaged:
