@@ -89,8 +89,7 @@ class Dispatcher:
 
     def __init__(self, carry_out: Callable[[Task], bool], *, timers: Callable[[float], Sequence[Timer]]) -> None:
         """``carry_out`` returns whether the mirror had to be asked; ``timers`` are made when the thread starts."""
-        self._carry_out = carry_out
-        self._make_timers = timers
+        self._carry_out, self._make_timers = carry_out, timers
         self.is_closed = False
         self.renew()
 
@@ -246,11 +245,11 @@ class Dispatcher:
 
     def _do(self, task: Task) -> None:
         """Carry out one task and report the result to the schedule."""
-        answered, error = False, None
+        error: BaseException | None = None
         try:
             answered = self._carry_out(task)
-        except Exception as raised:  # carry_out has logged it
-            error = raised
+        except BaseException as raised:  # carry_out has logged it, or whoever waits does this and is interrupted
+            answered, error = False, raised
         now = time.monotonic()
         with self._turn:
             if error is None or isinstance(error, FileNotDeclared):
@@ -266,6 +265,8 @@ class Dispatcher:
                 seconds = _ELSEWHERE_SECONDS if isinstance(error, LockTimeout) else _OWN_FAULT_SECONDS
                 self._schedule.postponed(task, now=now, seconds=seconds)
         self._wake(all_waiting=True)
+        if error is not None and not isinstance(error, Exception):
+            raise error
 
 
 def _run(reference: weakref.ref[Dispatcher], calls: SimpleQueue[None], workers: Workers) -> None:
@@ -295,8 +296,7 @@ class Throttle:
     ) -> None:
         """``cpu_time`` is the processor time of the calling thread; all are in seconds."""
         self._monotonic, self._cpu_time, self._sleep = monotonic, cpu_time, sleep
-        self._written_at = float("-inf")
-        self._waiting = 0
+        self._written_at, self._waiting = float("-inf"), 0
         self._one_at_a_time = threading.Lock()
 
     def notice_write(self) -> None:

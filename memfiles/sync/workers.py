@@ -78,7 +78,7 @@ class Workers:
             self._threads += is_needed
             number = self._threads
         self._jobs.put(job)
-        thread = threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True)
+        thread = threading.Thread(target=self._work, args=[self._jobs.get], name=f"{self._name}-{number}", daemon=True)
         if not is_needed or start_thread(thread):
             return
         with self._counting:
@@ -86,8 +86,8 @@ class Workers:
             is_alone = not self._threads
         _log.info("no thread can be started: the sync does with %d", self._threads)
         if is_alone:  # else the others do it
-            self._jobs.put(None)
-            self._work()
+            with suppress(Empty):
+                self._work(self._jobs.get_nowait)
 
     def close(self, timeout: float) -> None:
         """Let every thread end once the queue is empty, and wait at most ``timeout`` seconds for the last job."""
@@ -99,8 +99,8 @@ class Workers:
             with suppress(Empty):
                 self._ended.get(timeout=left)
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+    def _work(self, next_job: Callable[[], Callable[[], None] | None]) -> None:
+        while (job := next_job()) is not None:
             try:
                 job()
             except Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from functools import partial
 from math import inf
@@ -124,6 +125,28 @@ def test_who_writes_waits_for_no_transfer_where_no_thread_can_be_started() -> No
     dispatcher.close()
 
     assert is_noticed
+
+
+def test_an_interrupt_leaves_no_record_in_hand_where_no_thread_can_be_started() -> None:
+    """Whoever waits carries the task out then; after a Ctrl-C, the next who waits carries out all."""
+    done: list[str] = []
+
+    def carry_out(task: Task) -> bool:
+        done.append(task.path)
+        if len(done) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return True
+
+    dispatcher = Dispatcher(carry_out, timers=lambda now: [Timer(bool, at=inf, every=inf)])
+    with no_thread_starts():
+        dispatcher.at_once("a.json")
+        with pytest.raises(KeyboardInterrupt):
+            dispatcher.wait(60, insist=True, progress=None)
+        dispatcher.at_once("b.json")
+        is_done = dispatcher.wait(10, insist=True, progress=None)
+    dispatcher.close()
+
+    assert (True, {"a.json", "b.json"}, 3) == (is_done, {*done}, len(done))
 
 
 @pytest.mark.parametrize(("job_seconds", "timeout", "has_ended"), [(0.2, 60.0, True), (60.0, 0.01, False)])
