@@ -118,7 +118,9 @@ class Watcher:
             cleanup.callback(dropped.detach)  # else it would keep all of this until the collector finds the rest
         if not watched.is_deep:  # of 10,000 folders it takes 0.2 s, which the thread has
             self._events.start()
-        _start(self._thread)
+        if not _start(self._thread):
+            self._sweep()  # reads leave this to the thread
+            self._events.close()
 
     def end(self) -> None:
         """Stop watching soon: a memory was dropped without a close."""
@@ -139,7 +141,6 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            self._sweep_took, self._resumed = 0.0, time.monotonic()
             with suppress(_Ended):
                 self._sweep()
                 self._sweep_took += time.monotonic() - self._resumed
@@ -155,6 +156,7 @@ class Watcher:
 
     def _sweep(self) -> None:
         """Examine all suspects; a failure is retried in the next sweep."""
+        self._sweep_took, self._resumed = 0.0, time.monotonic()
         try:
             self._watched.folder()
             self._events.start()  # before examining, so that nothing is missed in between
@@ -292,9 +294,11 @@ class FeedWatcher:
             _log.warning("changes of others are heard of later: %s", error, exc_info=trace)
 
 
-def _start(thread: threading.Thread) -> None:
-    if not start_thread(thread):
-        _log.warning("no thread can be started to watch for changes of others: each is noticed when its record is used")
+def _start(thread: threading.Thread) -> bool:
+    if start_thread(thread):
+        return True
+    _log.warning("no thread can be started to watch for changes of others: each is noticed when its record is used")
+    return False
 
 
 def watch(store: RecordStore, files: Watched, entries: Watched | None, cleanup: ExitStack) -> None:

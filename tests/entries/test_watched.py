@@ -15,13 +15,14 @@ import pytest
 
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
+from memfiles.index.record_source import LARGE
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.store import Store
 from memfiles.storage.watcher import Watcher
 from tests.support.another_process import another_process
-from tests.support.records import rewrite, wait_until
+from tests.support.records import no_thread_starts, rewrite, wait_until
 from tests.support.saved import Visitor, entries_in, saved
 
 pytestmark = [pytest.mark.directory("it changes files by hand, and counts what reads them"), pytest.mark.slow]
@@ -135,6 +136,28 @@ def test_a_file_that_is_put_there_is_found(desk: Desk, agent: str) -> None:
 
     wait_until(lambda: desk.told)
     assert [("dropped", 1, "save", "process")] == desk.summary()
+
+
+def test_what_was_changed_before_is_found_where_no_thread_can_be_started(tmp_path: Path) -> None:
+    """Also in a folder of so many files that a search leaves them to the thread that watches."""
+    found, path = list[str](), tmp_path / "memory" / saved("key-0").path
+    for content in ("azure sky", "crimson dusk"):
+        store = Store(tmp_path / "memory", now=utc_now, durability="os")
+        entries = Entries(store, rules=EntryRules(), subscribers=Subscribers())
+        if not path.exists():
+            store.make_folders([saved("key-0").path])
+            for entry in (saved(f"key-{number}", "grey sky") for number in range(LARGE + 1)):
+                (store.directory / entry.path).write_bytes(encode_entry(entry))
+            entries.search(SOMEBODY, "sky")
+        rewrite(path, content=content)
+        with no_thread_starts():
+            watching = Watcher(entries.files)
+        found += [match.found.content for match in entries.search(SOMEBODY, "azure crimson").matches]
+        watching.close()
+        entries.close()
+        store.close()
+
+    assert ["azure sky", "crimson dusk"] == found
 
 
 def test_a_folder_that_is_moved_in_is_looked_at_as_a_whole(desk: Desk, tmp_path: Path) -> None:
