@@ -24,7 +24,7 @@ from memfiles.entries.callers import Caller, Scopes, View, check_writable, is_se
 from memfiles.entries.consolidation.plan import FOLDED, give_back, is_made_of, stands_for
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.questions import Selector
-from memfiles.entries.reader import EntryDatabase, entry_at
+from memfiles.entries.reader import EntryDatabase, shown_at
 from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
 from memfiles.index import database, queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
@@ -147,10 +147,10 @@ class Forgetter:
         """
         graves: dict[str, list[Mark]] = {}
         for path, buried in self._db.index.ask(database.buried):
-            mark, entry = self._db.mark(path), entry_at(self._db.repository, buried)
+            mark, entry = self._db.mark(path), shown_at(self._db.repository, buried)
             if mark is not None and entry is not None and buries(mark, entry):
                 graves.setdefault(buried, []).append(mark)
-        for note in self._db.entries(row.path for row in self._db.index.ask(queries.all_made_of_others)):
+        for note in self._db.entries((it.path for it in self._db.index.ask(queries.all_made_of_others)), at=shown_at):
             if found := self._forgotten_sources(note):
                 graves.setdefault(note.path, []).extend(found)
         if not graves:
@@ -251,8 +251,7 @@ class Forgetter:
 
     def _check_readable(self, view: View) -> None:
         """``StorageFailed`` if a record of these places cannot be read: it is unknown whether it is selected."""
-        folders = {place.folder for place in view}  # that of an agent has those of its users below it, who are others
-        if unread := [it for it in sorted(self._db.index.unread) if (entry_place(it) or ("",))[0] in folders]:
+        if unread := sorted(it for it in self._db.index.unread if _is_among(it, view)):
             raise StorageFailed(f"nothing was forgotten, as {unread[0]} cannot be read, and may have to go as well")
 
     def _paths_of(self, ids: Collection[str]) -> list[str]:
@@ -344,11 +343,15 @@ class Forgetter:
         return self._db.entries(row.path for row in self._db.rows(view, wanted=wanted))
 
     def _made_of_others(self, view: View) -> list[Entry]:
-        """The entries made of others or with labels of others, hidden or not, wherever they are by now."""
+        """The entries made of others or with labels of others, hidden or not, wherever they are by now.
+
+        One outside the view that cannot be read is left out: it follows the forget once it can be.
+        """
         ask = self._db.index.ask
         rows = ask(lambda opened: queries.made_of_others(opened, queries.parts(opened, view), prefix=FOLDED))
-        rows += ask(queries.all_made_of_others)
-        return self._db.entries(sorted({row.path for row in rows}))
+        paths = sorted({row.path for row in (*rows, *ask(queries.all_made_of_others))})
+        others = self._db.entries((it for it in paths if not _is_among(it, view)), at=shown_at)
+        return self._db.entries(it for it in paths if _is_among(it, view)) + others
 
     def checked_why(self, why: str) -> str:
         """The reason as it may be kept: at most 500 bytes, and no credential."""
@@ -358,6 +361,12 @@ class Forgetter:
         if len(why.encode()) > MAX_WHY_BYTES:
             raise InvalidArgument(f"the reason has {len(why.encode())} bytes, more than {MAX_WHY_BYTES}")
         return why
+
+
+def _is_among(path: str, view: View) -> bool:
+    """Whether a record is in one of these places; the folder of an agent has below it those of its users."""
+    place = entry_place(path)
+    return place is not None and any(place[0] == each.folder for each in view)
 
 
 def _has_lost(record: EntryRecord, *, after: int) -> bool:

@@ -8,7 +8,7 @@ file is not the very one that the index read. Reading twenty records took as lon
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import date
 from functools import partial
@@ -51,6 +51,7 @@ T = TypeVar("T")
 _TOGETHER_MAX, _FILES_AT_ONCE = 1000, 16  # records that are asked for at once, so that they fit in memory
 _ROUNDS = 4  # searches that are repeated because a record changed under them
 EntryRepository = RecordRepository[EntryRecord]
+EntryAt = Callable[[EntryRepository, str], Entry | None]
 
 
 class EntryDatabase(Struct):
@@ -68,6 +69,7 @@ class EntryDatabase(Struct):
     begin: Callable[[], None]
     erase: Callable[[Sequence[str]], None]
     has_begun: bool = False
+    unread: Set[str] = frozenset()  # the records that could not be read when the index was last brought up to date
 
     def refresh(self, view: Sequence[Partition] | None = None) -> None:
         """Bring the index up to date with every change that anyone made.
@@ -79,7 +81,10 @@ class EntryDatabase(Struct):
         if self.index.verify(None if view is None else {partition.folder for partition in view}, once=True):
             sweep(with_files(self.store))
         self.index.catch_up()
-        if not self.has_begun:
+        for path in list(self.repository.unread):
+            shown_at(self.repository, path)  # which notes whether it can be read now
+        before, self.unread = self.unread, self.index.unread | self.repository.unread.keys()
+        if not self.has_begun or not before <= self.unread:  # one may hold what was forgotten since
             self.has_begun = True
             self.begin()
 
@@ -109,12 +114,12 @@ class EntryDatabase(Struct):
                 return cast("T", result)
             self.erase(outlived)
 
-    def entries(self, paths: Iterable[str]) -> list[Entry]:
-        """The entries at these paths, hidden or not."""
+    def entries(self, paths: Iterable[str], *, at: EntryAt | None = None) -> list[Entry]:
+        """The entries at these paths, hidden or not, as of ``entry_at``, or ``at`` may be ``shown_at``."""
         found, remaining = list[Entry](), iter(paths)
         while some := list(islice(remaining, _TOGETHER_MAX if isinstance(self.store, RemoteStore) else _FILES_AT_ONCE)):
             with self.repository.together(some):
-                found += [entry for path in some if (entry := entry_at(self.repository, path)) is not None]
+                found += [entry for path in some if (entry := (at or entry_at)(self.repository, path)) is not None]
         return found
 
     def visible(self, view: View, key: str) -> Entry | None:

@@ -15,11 +15,12 @@ import memfiles
 from memfiles.cli.doctor.checks import check_kept, check_records
 from memfiles.errors import StorageFailed
 from memfiles.memory import load, look
+from memfiles.records.entry_codec import encode_entry
 from memfiles.storage import entry_folders
 from memfiles.storage.atomic import Signature, is_settled, read
 from memfiles.storage.home import home_of
 from tests.support.records import files_under, wait_until
-from tests.support.saved import files_holding
+from tests.support.saved import Visitor, files_holding, saved
 from tests.support.workflows import write_workflow
 
 NOBODY = 65534
@@ -325,6 +326,36 @@ def test_an_entry_of_another_user_that_cannot_be_read_keeps_no_forget_away(desk:
         record.chmod(0o600)
 
     assert [("cup",), ("tea",)] == forgotten
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+def test_a_note_of_others_that_cannot_be_read_follows_a_forget_as_soon_as_it_can_be(
+    desk: Path, is_noticed: bool
+) -> None:
+    """Nobody else's forget waits for it, and no search finds in it what was forgotten meanwhile."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        note = saved("drinks", "Ada drinks green tea.", agent="bob", given_id="a" * 32, made_of=(tea.id,))
+        record = desk.parent / ".memory" / note.path
+        record.parent.mkdir()
+        record.write_bytes(encode_entry(note))
+        assert memory.entries.search(bob, "green").matches
+        memory.session("support").call("memory_save", {"key": "cup", "content": "A cup of coffee."})
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record.chmod(0)
+    if is_noticed:
+        os.utime(record)
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        support = memory.session("support")
+        hidden = memory.entries.search(bob, "green").matches if is_noticed else ()
+        forgotten = [memory.entries.forget(support, key=key).keys for key in ("cup", "tea")]
+        record.chmod(0o600)
+        found = memory.entries.search(bob, "green").matches
+
+    assert ([("cup",), ("tea",)], [], []) == (forgotten, [*hidden], [*found])
+    assert [] == files_holding(desk.parent, "green tea")
 
 
 def test_a_broken_entry_is_told_until_it_is_set_aside(desk: Path) -> None:
