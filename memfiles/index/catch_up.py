@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from typing import Any
 
@@ -165,7 +165,8 @@ class Maintenance:
             try:
                 yield connection
             finally:
-                connection.execute("COMMIT")
+                with suppress(sqlite3.ProgrammingError):  # after an interrupt it may end once the database is closed
+                    connection.execute("COMMIT")
 
     def catch_up(self) -> None:
         """Write all changes by any process into the rows, and verify them if needed."""

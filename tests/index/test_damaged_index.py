@@ -222,3 +222,14 @@ def test_a_log_that_was_damaged_costs_a_look_at_everything(
     assert expected_texts(again) == again.texts()
     if again is not memory:
         again.close()
+
+
+def test_a_read_that_an_interrupt_left_open_may_end_after_the_close(memory: Memory) -> None:
+    """It is ended by the garbage collector then, which would print an error."""
+    memory.save(saved("color", "blue"))
+    memory.keys()
+    left = memory.index._maintenance.snapshot()
+    left.__enter__()
+    memory.close()
+
+    left.gen.close()  # what the collector does
