@@ -7,11 +7,12 @@ The rules this file guards:
 - An entry is forgotten by its ids, under every key and in every copy, also where another machine forgot it.
 - The tombstones are durable before anything else is removed, so nothing can come back after a kill at any point; the
   next start finishes the work. The ledger of the mirror comes last: whoever pushes a tombstone knows it may be pending.
-- ``forget`` returns when no file under the directory holds the content.
+- ``forget`` returns when no file under the directory holds the content, but a note of others that cannot be read.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +29,7 @@ from memfiles.entries.reader import EntryDatabase, shown_at
 from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
 from memfiles.index import database, queries
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
+from memfiles.index.rows import RowWriter
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import MAX_WHY_BYTES, Entry
 from memfiles.records.history import has_lost
@@ -153,6 +155,7 @@ class Forgetter:
         for note in self._db.entries((it.path for it in self._db.index.ask(queries.all_made_of_others)), at=shown_at):
             if found := self._forgotten_sources(note):
                 graves.setdefault(note.path, []).extend(found)
+        self._db.unread |= self._db.index.unread | self._db.repository.unread.keys()
         if not graves:
             return
         self.note({entry.path: entry.revision for entry in self._db.entries(graves)})
@@ -301,7 +304,25 @@ class Forgetter:
         while left:
             left = self._db.repository.change([*left, *self._db.id_paths(left)], decide)
             (into if into is not None else []).extend(taken)
+        self._leave_out({*self._db.index.ask(lambda it: queries.made_into(it, None, targets.ids))} - changed.keys())
         return [record for path, record in changed.items() if not is_id_path(path)]
+
+    def _leave_out(self, paths: Collection[str]) -> None:
+        """Have no search find the notes among these that cannot be read now; the next read looks at them again."""
+
+        def remove(opened: sqlite3.Connection) -> None:
+            writer = RowWriter(opened)
+            for path in left:
+                writer.remove(path)
+            writer.finish()
+
+        if paths:
+            self._db.has_begun = False
+        if left := [path for path in paths if shown_at(self._db.repository, path) is None]:
+            try:
+                self._db.index.change(remove)
+            finally:
+                self._db.index.doubt(left)
 
     def note(self, revisions: Mapping[str, int]) -> None:
         """Note records whose content is to go, by path with their revisions, so that the next start finishes that."""

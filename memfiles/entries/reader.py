@@ -8,7 +8,7 @@ file is not the very one that the index read. Reading twenty records took as lon
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import partial
@@ -16,7 +16,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import TypeGuard, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from memfiles.entries import decisions
 from memfiles.entries.budgets import EntrySummary
@@ -69,7 +69,7 @@ class EntryDatabase(Struct):
     begin: Callable[[], None]
     erase: Callable[[Sequence[str]], None]
     has_begun: bool = False
-    unread: Set[str] = frozenset()  # the records that could not be read when the index was last brought up to date
+    unread: set[str] = field(default_factory=set)  # may hold what was forgotten; changed in place, as threads share it
 
     def refresh(self, view: Sequence[Partition] | None = None) -> None:
         """Bring the index up to date with every change that anyone made.
@@ -83,8 +83,11 @@ class EntryDatabase(Struct):
         self.index.catch_up()
         for path in list(self.repository.unread):
             shown_at(self.repository, path)  # which notes whether it can be read now
-        before, self.unread = self.unread, self.index.unread | self.repository.unread.keys()
-        if not self.has_begun or not before <= self.unread:  # one may hold what was forgotten since
+        unread = self.index.unread | self.repository.unread.keys()
+        readable = self.unread - unread
+        self.unread -= readable
+        self.unread |= unread
+        if not self.has_begun or readable:
             self.has_begun = True
             self.begin()
 
@@ -218,10 +221,8 @@ class EntryReader:
         self, caller: Caller, query: str, *, max_results: int | None, filters: Filters, associate: bool
     ) -> Results:
         """The visible entries that answer ``query``, best first; errors as of ``Entries.search``."""
-        most = DEFAULT_RESULTS if max_results is None else max_results
-        answers, found = self.answered(
-            caller, query, Answers.found, max_results=most, filters=filters, associate=associate
-        )
+        most, use = DEFAULT_RESULTS if max_results is None else max_results, Answers.found
+        answers, found = self.answered(caller, query, use, max_results=most, filters=filters, associate=associate)
         self.count_reads(caller, [(hit.path, entry.level) for entry, hit in found])
         return answers.results(found)
 
@@ -277,9 +278,7 @@ class EntryReader:
         """Take the expired entries of the view out of the search index."""
         index, now = self._db.index, self._db.now()
         if index.ask(lambda opened: fts.has_expired_texts(opened, queries.parts(opened, view), now=now)):
-            index.change(
-                lambda opened: fts.remove_expired_texts(opened, queries.parts(opened, view), now=now), durable=False
-            )
+            index.change(lambda it: fts.remove_expired_texts(it, queries.parts(it, view), now=now), durable=False)
 
     def _found(self, asked: _Search) -> tuple[list[Hit], QueryEmbedder | None, str | None]:
         """The hits, the question for the semantic leg, and why there is none, if there should be one."""

@@ -356,14 +356,17 @@ def made_of_others(connection: sqlite3.Connection, parts: Sequence[int], *, pref
     return list(found.values())
 
 
-def made_into(connection: sqlite3.Connection, parts: Sequence[int], ids: Collection[str]) -> list[str]:
-    """The paths of the entries in these partitions that were made of entries with these ids."""
-    statement = """
+def made_into(connection: sqlite3.Connection, parts: Sequence[int] | None, ids: Collection[str]) -> list[str]:
+    """The paths of the entries in these partitions, or in all, that were made of entries with these ids."""
+    statement = f"""
         SELECT DISTINCT e.path FROM entry AS e INDEXED BY entry_by_sources, json_each(e.sources) AS s
-        WHERE e.part = :part AND e.sources <> '[]' AND e.state <> 'forgotten'
-          AND s.value IN (SELECT value FROM json_each(:ids))
+        WHERE {"1" if parts is None else "e.part = ?2"} AND e.sources <> '[]' AND e.state <> 'forgotten'
+          AND s.value IN (SELECT value FROM json_each(?1))
     """
-    found = (connection.execute(statement, {"part": part, "ids": as_json(sorted(ids))}) for part in parts)
+    given = as_json(sorted(ids))
+    found = (
+        connection.execute(statement, it) for it in ([(given,)] if parts is None else [(given, it) for it in parts])
+    )
     return [path for rows in found for (path,) in rows]
 
 

@@ -78,7 +78,8 @@ class Workers:
             self._threads += is_needed
             number = self._threads
         self._jobs.put(job)
-        thread = threading.Thread(target=self._work, args=[self._jobs.get], name=f"{self._name}-{number}", daemon=True)
+        given = self._jobs.get, BaseException  # which would leave what waits to a thread that is no more
+        thread = threading.Thread(target=self._work, args=given, name=f"{self._name}-{number}", daemon=True)
         if not is_needed or start_thread(thread):
             return
         with self._counting:
@@ -87,7 +88,7 @@ class Workers:
         _log.info("no thread can be started: the sync does with %d", self._threads)
         if is_alone:  # else the others do it
             with suppress(Empty):
-                self._work(self._jobs.get_nowait)
+                self._work(self._jobs.get_nowait, Exception)
 
     def close(self, timeout: float) -> None:
         """Let every thread end once the queue is empty, and wait at most ``timeout`` seconds for the last job."""
@@ -99,11 +100,11 @@ class Workers:
             with suppress(Empty):
                 self._ended.get(timeout=left)
 
-    def _work(self, next_job: Callable[[], Callable[[], None] | None]) -> None:
+    def _work(self, next_job: Callable[[], Callable[[], None] | None], logged: type[BaseException]) -> None:
         while (job := next_job()) is not None:
             try:
                 job()
-            except Exception:
+            except logged:
                 _log.exception("a job of the sync failed")
             finally:
                 del job  # it keeps alive what it works for

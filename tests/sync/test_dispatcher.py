@@ -149,6 +149,24 @@ def test_an_interrupt_leaves_no_record_in_hand_where_no_thread_can_be_started() 
     assert (True, {"a.json", "b.json"}, 3) == (is_done, {*done}, len(done))
 
 
+def test_a_mirror_that_ends_the_program_takes_no_other_record_along() -> None:
+    """As a ``sys.exit`` in a mirror of one's own: the next records wait for no thread that has ended."""
+    done: list[str] = []
+
+    def carry_out(task: Task) -> bool:
+        done.append(task.path)
+        if task.path == "a.json":
+            raise SystemExit
+        return True
+
+    dispatcher = Dispatcher(carry_out, timers=lambda now: [Timer(bool, at=inf, every=inf)])
+    dispatcher.at_once("a.json")
+    dispatcher.wait(5, insist=True, progress=None)
+    dispatcher.at_once("b.json")
+    wait_until(lambda: done == ["a.json", "b.json"])
+    dispatcher.close()
+
+
 @pytest.mark.parametrize(("job_seconds", "timeout", "has_ended"), [(0.2, 60.0, True), (60.0, 0.01, False)])
 def test_the_end_waits_for_the_last_job_for_a_time(job_seconds: float, timeout: float, has_ended: bool) -> None:
     """A job under way ends before ``close`` returns, so that it writes nothing later, unless it takes too long."""
