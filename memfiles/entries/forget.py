@@ -155,7 +155,6 @@ class Forgetter:
         for note in self._db.entries((it.path for it in self._db.index.ask(queries.all_made_of_others)), at=shown_at):
             if found := self._forgotten_sources(note):
                 graves.setdefault(note.path, []).extend(found)
-        self._db.unread |= self._db.index.unread | self._db.repository.unread.keys()
         if not graves:
             return
         self.note({entry.path: entry.revision for entry in self._db.entries(graves)})
@@ -192,6 +191,7 @@ class Forgetter:
                 step()
             except MemfilesError as error:
                 _log.warning("forgotten content may not be removed yet; the next start tries again: %s", error)
+        self._db.unread |= self._db.index.unread | self._db.repository.unread.keys()
 
     def heard(self, change: RecordChanged) -> None:
         """Have a forget of another machine followed here before the next read."""

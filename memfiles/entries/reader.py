@@ -154,7 +154,7 @@ class EntryDatabase(Struct):
 
     def mark(self, path: str) -> Mark | None:
         """The mark at a path, if there is one."""
-        record = self.repository.look(path).record
+        record = _noted(self.repository, path).record
         return record if isinstance(record, Mark) else None
 
     def is_forgotten(self, id: str) -> bool:
@@ -398,7 +398,7 @@ def problems_in(repository: EntryRepository) -> dict[str, str]:
     return broken | repository.unread
 
 
-def _noted(repository: EntryRepository, path: str, among: Records | None) -> Observed[EntryRecord]:
+def _noted(repository: EntryRepository, path: str, among: Records | None = None) -> Observed[EntryRecord]:
     """Look at a record; a failure to read this one is noted, and logged the first time, before it is raised."""
     try:
         seen = repository.look(path, among)

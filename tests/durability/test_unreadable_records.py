@@ -16,6 +16,7 @@ from memfiles.cli.doctor.checks import check_kept, check_records
 from memfiles.errors import StorageFailed
 from memfiles.memory import load, look
 from memfiles.records.entry_codec import encode_entry
+from memfiles.records.keys import id_path
 from memfiles.storage import entry_folders
 from memfiles.storage.atomic import Signature, is_settled, read
 from memfiles.storage.home import home_of
@@ -357,6 +358,33 @@ def test_a_note_of_others_that_cannot_be_read_follows_a_forget_as_soon_as_it_can
         found = memory.entries.search(bob, "green").matches
 
     assert ([(key,) for key in keys], [], []) == (forgotten, [*hidden], [*found])
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+def test_a_note_is_followed_up_once_the_tombstone_can_be_read_too(desk: Path) -> None:
+    """As while an operator gives all records back to their owner: the note comes first."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        note = saved("drinks", "Ada drinks green tea.", agent="bob", given_id="a" * 32, made_of=(tea.id,))
+        record, tombstone = (desk.parent / ".memory" / path for path in (note.path, id_path(tea.id)))
+        record.parent.mkdir()
+        record.write_bytes(encode_entry(note))
+        assert memory.entries.search(bob, "green").matches
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record.chmod(0)
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        memory.entries.forget(memory.session("support"), key="tea")
+    tombstone.chmod(0)
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        memory.entries.search(bob, "green")
+        record.chmod(0o600)
+        memory.entries.search(bob, "green")
+        tombstone.chmod(0o600)
+        found = memory.entries.search(bob, "green").matches
+
+    assert [] == [*found]
     assert [] == files_holding(desk.parent, "green tea")
 
 
