@@ -364,10 +364,8 @@ def made_into(connection: sqlite3.Connection, parts: Sequence[int] | None, ids: 
           AND s.value IN (SELECT value FROM json_each(?1))
     """
     given = as_json(sorted(ids))
-    found = (
-        connection.execute(statement, it) for it in ([(given,)] if parts is None else [(given, it) for it in parts])
-    )
-    return [path for rows in found for (path,) in rows]
+    asked = [(given,)] if parts is None else [(given, part) for part in parts]
+    return [path for values in asked for (path,) in connection.execute(statement, values)]
 
 
 def reads_of(connection: sqlite3.Connection, parts: Sequence[int]) -> dict[str, tuple[int, str]]:
