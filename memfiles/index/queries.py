@@ -360,11 +360,11 @@ def made_into(connection: sqlite3.Connection, parts: Sequence[int] | None, ids: 
     """The paths of the entries in these partitions, or in all, that were made of entries with these ids."""
     statement = f"""
         SELECT DISTINCT e.path FROM entry AS e INDEXED BY entry_by_sources, json_each(e.sources) AS s
-        WHERE {"1" if parts is None else "e.part = ?2"} AND e.sources <> '[]' AND e.state <> 'forgotten'
-          AND s.value IN (SELECT value FROM json_each(?1))
+        WHERE {"1" if parts is None else "e.part = :part"} AND e.sources <> '[]' AND e.state <> 'forgotten'
+          AND s.value IN (SELECT value FROM json_each(:ids))
     """
-    given = as_json(sorted(ids))
-    asked = [(given,)] if parts is None else [(given, part) for part in parts]
+    given = {"ids": as_json(sorted(ids))}
+    asked = [given] if parts is None else [{**given, "part": part} for part in parts]
     return [path for values in asked for (path,) in connection.execute(statement, values)]
 
 
