@@ -17,6 +17,8 @@ from tests.support.another_process import another_process
 from tests.support.records import no_thread_starts
 from tests.support.workflows import write_workflow
 
+pytestmark = pytest.mark.slow
+
 WORKFLOW = """
     name: desk
     memory:

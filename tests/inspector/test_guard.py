@@ -204,6 +204,7 @@ def test_the_extra_is_named_if_it_is_missing(tmp_path: Path) -> None:
     assert "pip install 'memfiles[ui]'" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_ignored", [False, True])
 def test_a_terminal_that_is_closed_ends_it(tmp_path: Path, is_ignored: bool) -> None:
     """The memory is closed, as after SIGTERM. Under nohup, which has the signal ignored, it goes on."""

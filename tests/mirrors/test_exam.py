@@ -79,6 +79,7 @@ def test_late(question: Question) -> None:
     question(Place(lambda: LazyMirror(lambda: mirror)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", questions(), ids=str)
 def test_faulty_but_repeated(question: Question) -> None:
     """With a third of the calls unanswered, asking again keeps every promise."""

@@ -53,6 +53,7 @@ said += said * os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [_ARGUMENTS, _ENTRY, _MARK], ids=["arguments", "entry", "mark"])
 @pytest.mark.parametrize("second", ["call()", _FORK], ids=["thread", "fork"])
 def test_a_class_is_learned_by_one_thread_while_the_others_wait(call: str, second: str) -> None:

@@ -284,6 +284,7 @@ def test_a_person_at_a_terminal_is_told_what_it_waits_for(tmp_path: Path) -> Non
     assert b"waiting for an MCP client, which starts this command itself; Ctrl-C ends it\n" == ran.stderr
 
 
+@pytest.mark.slow
 def test_a_client_that_closes_stdout_ends_the_server(tmp_path: Path) -> None:
     """Quietly; what it asked for before was done."""
     talk = Talk(tmp_path)

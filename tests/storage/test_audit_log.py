@@ -178,6 +178,7 @@ print("done")
     assert {"before": ["child", "parent"], "after": ["child"]}[opened] == ops(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_thread_that_imports_multiprocessing_disturbs_no_line(tmp_path: Path) -> None:
     """Its module is there before it has what is asked of it: a client of S3 imports it in the background."""
     program = """

@@ -162,6 +162,7 @@ def test_a_month_that_is_dropped_meanwhile_ends_no_blanking(tmp_path: Path, drop
     assert [""] * 2 == [event.run for event in AuditReader(tmp_path).trail(limit=10).events]
 
 
+@pytest.mark.slow
 def test_a_long_log_takes_little_memory(tmp_path: Path) -> None:
     """Neither the log nor what does not fit is held; the newest are found without reading all of it."""
     line = b'{"at":"2026-%02d-21T09:00:00.000Z","op":"save","outcome":"ok","path":"entries/a/1.json","agent":"a"}\n'

@@ -214,6 +214,7 @@ def test_a_link_to_a_directory_that_is_missing_is_refused(linked: Path, tmp_path
     assert not (tmp_path / "real").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_directory_that_was_moved_takes_no_changes(tmp_path: Path, is_replaced: bool) -> None:
     """What was acknowledged would be missing where the memory is opened next; the error says what to do."""

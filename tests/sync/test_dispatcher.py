@@ -203,6 +203,7 @@ def test_a_dispatcher_that_is_closed_does_nothing_later() -> None:
     assert [True] == ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", ["call", "c_return"])
 def test_an_interrupt_while_a_change_is_noticed_holds_nobody_up(event: str) -> None:
     """Wherever it comes, another thread can notice changes, what it noticed is carried out, and the end comes."""

@@ -113,6 +113,7 @@ def test_deleting_the_pack_loses_nothing() -> None:
     assert expected == fetch(mirror, MANY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, FEW, len(MANY)])
 def test_a_mirror_that_hangs_is_not_waited_for(count: int) -> None:
     """Beyond the time for all of it."""
