@@ -80,9 +80,9 @@ class MemoryManager:
         if durability not in ("fsync", "os"):
             raise InvalidArgument(f"durability {durability!r} is not known: use 'fsync' or 'os'")
         if mirror is not None:
-            from memfiles.sync.mirror import check_mirror  # late: only workflows with a mirror need it
+            from memfiles.sync.mirror import require_mirror  # late: only workflows with a mirror need it
 
-            check_mirror(mirror)
+            require_mirror(mirror)
         self.place = real_home(directory)
         self._open = partial(self.place.open, now=now, durability=durability, lock_timeout=lock_timeout)
         self.hydrated: dict[str, Stored] = {}

@@ -141,7 +141,7 @@ class NotingMirror(Mirror, Protocol):
         """Note why the object at ``key`` is refused, until it is changed or gone."""
 
 
-def check_mirror(mirror: Mirror) -> Mirror:
+def require_mirror(mirror: Mirror) -> Mirror:
     """Return what was given as a mirror, else raise ``InvalidArgument``: with a URL, say, nothing would be mirrored."""
     verbs = ("list", "get", "put", "delete")
     if isinstance(mirror, type) or not all(callable(getattr(mirror, verb, None)) for verb in verbs):

@@ -21,8 +21,8 @@ from memfiles.sync.mirror import (
     Stored,
     check_body,
     check_key,
-    check_mirror,
     get_many,
+    require_mirror,
     shortcomings_of,
     takes,
 )
@@ -38,7 +38,7 @@ def guarded(inner: Mirror, *, key: str | None = None, encrypt: bool = False) -> 
 
     The keys are read when the mirror is first used; each call is a ``MirrorRefused`` while they cannot be used.
     """
-    check_mirror(inner)
+    require_mirror(inner)
     if key is None:
         return UnsealedMirror(inner)
     return LazyMirror(lambda: SealedMirror(inner, MirrorKeys.named(key), encrypt=encrypt))
