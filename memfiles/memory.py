@@ -272,9 +272,10 @@ class Memory:
         """What was done by whom, newest first: the ``limit`` (1 to 10,000) latest events of the audit that fit.
 
         For the operator: events of all levels. ``since`` and ``until`` (not included) are dates, times in UTC, or a
-        time before now such as ``24h``. ``record`` is the name or uid of a memory file, or the key, uid or path of an
-        entry. ``outcome`` is ``ok``, ``refused`` or ``failed``. ``level`` leaves out events above it, and those of no
-        level, such as the export of a user. Damaged lines are counted. ``InvalidArgument``.
+        time before now such as ``24h``; ``until`` may be the ``older`` of a page, for the next one. ``record`` is the
+        name or uid of a memory file, or the key, uid or path of an entry. ``outcome`` is ``ok``, ``refused`` or
+        ``failed``. ``level`` leaves out events above it, and those of no level, such as the export of a user. Damaged
+        lines are counted. ``InvalidArgument``.
         """
         from memfiles.tools import oversight  # late: only the operator asks
 
