@@ -112,7 +112,8 @@ def test_an_entry_that_cannot_be_read(memory: Path) -> None:
     broken.write_text("{")
     path = broken.relative_to(memory)
 
-    assert ["warn"] == states(f"record {path}")
+    [(state, why)] = details(f"record {path}")
+    assert ("warn", "Invalid JSON") == (state, why[:12])
     assert [("ok", "1 entry, 1 bytes")] == details("entries")
 
 
@@ -292,6 +293,7 @@ def test_a_record_that_cannot_be_read(memory: Path, record: bytes) -> None:
     (memory / "notes-1.json").write_bytes(record)
 
     assert (1, ["fail"]) == (run("doctor").code, states("record notes"))
+    assert "record notes-1: " not in run("doctor").out, "the finding says it once"
     assert record == (memory / "notes-1.json").read_bytes()
 
 

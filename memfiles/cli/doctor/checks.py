@@ -188,7 +188,7 @@ def check_records(home: MemoryHome, files: tuple[MemoryFile, ...]) -> Iterator[C
                 record = stored_record(records, file.uid)
         except RecordCorrupt as error:
             remedy = "memfiles restore moves it to quarantine and starts again with the declared content"
-            yield fail(f"record {file.name}", f"{error}; {remedy}")
+            yield fail(f"record {file.name}", f"{_why(error, of=file.uid)}; {remedy}")
             continue
         except StorageFailed as error:
             yield fail(f"record {file.name}", str(error))
@@ -325,7 +325,7 @@ def _files_of_users(workflow: Workflow, records: Records, paths: list[str]) -> I
             found = records.find(path)
             record = decode_entry(found[0], path=path) if found else None
         except (RecordCorrupt, OSError) as error:
-            yield warn(f"record {path}", f"{error}; it is ignored until you repair or delete it")
+            yield warn(f"record {path}", f"{_why(error, of=path)}; it is ignored until you repair or delete it")
             continue
         if isinstance(record, Entry):
             count += 1
@@ -347,7 +347,7 @@ def census(records: Records, paths: Iterable[str]) -> tuple[Tallies, list[tuple[
             found = records.find(path)
             record = decode_entry(found[0], path=path) if found else None
         except (RecordCorrupt, OSError) as error:
-            broken.append((path, str(error)))
+            broken.append((path, _why(error, of=path)))
             continue
         if isinstance(record, Entry) and record.is_live(now):
             tallies[record.folder, record.level].update(live=1, size_bytes=record.size_bytes)
@@ -355,6 +355,11 @@ def census(records: Records, paths: Iterable[str]) -> tuple[Tallies, list[tuple[
             state = "forgotten" if not isinstance(record, Entry) else "retired" if record.retired else "expired"
             tallies[record.folder, record.level][state] += 1
     return dict(tallies), broken
+
+
+def _why(error: Exception, *, of: str) -> str:
+    """What is wrong with a record, without its name, which the finding begins with."""
+    return str(error).removeprefix(f"record {of}: ")
 
 
 def _is_copy(path: str, uids: Collection[str]) -> bool:
