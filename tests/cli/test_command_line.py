@@ -133,6 +133,8 @@ def test_no_workflow(project: Path) -> None:
         (["append", "notes", "x", "--expected-revision", "9", "--json"], "revision_conflict", 4),
         (["call", "desk", "append_memory", '{"file": "rules", "content": "x"}', "--json"], "read_only", 6),
         (["-w", "nowhere.yaml", "--json", "check"], "not_found", 3),
+        (["check", "-w", "", "--json"], "usage", 2),
+        (["check", "-w", ".", "--json"], "usage", 2),
     ],
 )
 def test_errors_as_json(args: list[str], code: str, exit_code: int) -> None:
