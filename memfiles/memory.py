@@ -129,7 +129,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
         try:
             manager.recover()
         except StorageFailed as error:
-            (warn or _log.warning)(f"changes of a process that died could not be recovered: {error}")
+            (warn or _log.warning)(f"changes that a dead process may have left could not be recovered: {error}")
         report = manager.plan(workflow)
         store = cleanup.enter_context(ExitStack())  # closed after the entries
         log = AuditLog(home, reads=workflow.memory.audit.reads)
