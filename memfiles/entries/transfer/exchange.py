@@ -306,7 +306,8 @@ def _is_ours(path: Path) -> bool:
 def checked_target(target: object, store: RecordStore) -> str:
     """The path of an export, as text; ``InvalidArgument`` for one in the memory directory: no forget would reach it."""
     path, files = checked_path(target, what="the target"), with_files(store)
-    if re.match("[A-Za-z][A-Za-z0-9+.-]*://", path):  # else it would become a folder "s3:"
+    slashes = "/" if isinstance(target, os.PathLike) and not os.path.isdir(path.partition("/")[0]) else "//"
+    if re.match(f"[A-Za-z][A-Za-z0-9+.-]*:{slashes}", path):  # else it would become a folder "s3:"
         raise InvalidArgument(f"a {path.partition('/')[0]}// URL is not a path: export to a folder or a file")
     if files is not None and Path(path).resolve().is_relative_to(files.directory.resolve()):
         raise InvalidArgument(f"{path} is in the memory directory, which holds records alone: name another place")
