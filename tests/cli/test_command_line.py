@@ -145,6 +145,13 @@ def test_errors_as_json(args: list[str], code: str, exit_code: int) -> None:
     assert (code, False) == (shown.error["code"], shown.error["transient"])
 
 
+def test_a_switch_of_the_environment_that_is_none() -> None:
+    """The error names the variable, as nobody gave the option."""
+    checked = run("check", env={"MEMFILES_DEBUG": "verbose"})
+
+    assert (2, "error: Invalid value for 'MEMFILES_DEBUG': 'verbose' is") == (checked.code, checked.err[:55])
+
+
 def test_every_error_has_an_exit_code() -> None:
     """A tool result's code leads to the exit code of the error of that code; a defect of a tool is no wrong usage."""
     kinds = [*MemfilesError.__subclasses__()]
