@@ -129,7 +129,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
         try:
             manager.recover()
         except StorageFailed as error:
-            (warn or _log.warning)(f"changes of a process that died could not be recovered: {error}")
+            (warn or _log.warning)(f"changes that a dead process may have left could not be recovered: {error}")
         report = manager.plan(workflow)
         store = cleanup.enter_context(ExitStack())  # closed after the entries
         log = AuditLog(home, reads=workflow.memory.audit.reads)
@@ -272,9 +272,10 @@ class Memory:
         """What was done by whom, newest first: the ``limit`` (1 to 10,000) latest events of the audit that fit.
 
         For the operator: events of all levels. ``since`` and ``until`` (not included) are dates, times in UTC, or a
-        time before now such as ``24h``. ``record`` is the name or uid of a memory file, or the key, uid or path of an
-        entry. ``outcome`` is ``ok``, ``refused`` or ``failed``. ``level`` leaves out events above it, and those of no
-        level, such as the export of a user. Damaged lines are counted. ``InvalidArgument``.
+        time before now such as ``24h``; ``until`` may be the ``older`` of a page, for the next one. ``record`` is the
+        name or uid of a memory file, or the key, uid or path of an entry. ``outcome`` is ``ok``, ``refused`` or
+        ``failed``. ``level`` leaves out events above it, and those of no level, such as the export of a user. Damaged
+        lines are counted. ``InvalidArgument``.
         """
         from memfiles.tools import oversight  # late: only the operator asks
 

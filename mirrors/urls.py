@@ -38,8 +38,9 @@ def open_mirror(url: str) -> Mirror:
     opener = _opener(scheme, tuple(sys.path))
     try:
         function: Callable[[str], Mirror] = opener.load()
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgument(f"mirrors of {scheme}:// cannot be loaded from {opener.value}: {error}") from error
+    except Exception as error:  # another package's code, which may raise anything
+        what = f"mirrors of {scheme}:// cannot be loaded from {opener.value}"
+        raise InvalidArgument(f"{what}: {type(error).__name__}: {error}") from error
     return function(url)
 
 

@@ -213,11 +213,30 @@ def test_what_is_no_mirror_is_refused_at_once(workflow: Path, given: Any) -> Non
     assert before == sorted(workflow.parent.iterdir())
 
 
-@pytest.mark.parametrize("directory", [None, b"memory", 5])
+class PathOfBytes:
+    """A path that is bytes, as ``os.fsencode`` makes them."""
+
+    def __fspath__(self) -> bytes:
+        return b"memory"
+
+
+@pytest.mark.parametrize("directory", [None, b"memory", 5, PathOfBytes()])
 def test_what_is_no_path_is_refused_at_once(directory: Any) -> None:
     """As an environment variable that is not set, which is None."""
     with pytest.raises(InvalidArgument, match="the path of a directory as text, not"):
         memfiles.MemoryManager(directory)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/memory", "postgresql://host/memory"])
+def test_a_url_made_a_path_is_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """``Path`` makes one slash of two; a folder "s3:" is only used if it is there already."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgument, match="is not a store: write postgresql://host/database as text"):
+        memfiles.MemoryManager(Path(url))
+    assert [] == list(tmp_path.iterdir())
+    (tmp_path / url.partition("/")[0]).mkdir()
+
+    assert tmp_path / Path(url) == memfiles.MemoryManager(Path(url)).place.directory
 
 
 @pytest.mark.usefixtures("installed")

@@ -84,6 +84,7 @@ def failure_of(error: BaseException) -> Failure:
             return Failure(error.code, str(error), error.exit_code, transient=error.transient)
         case click.UsageError():
             command, message = error.ctx.command_path if error.ctx else "", error.format_message()
+            message = message.replace("'--debug': ", "'MEMFILES_DEBUG': ")  # the option takes no value of its own
             message = message.replace("a valid integer range", "a whole number").replace(
                 "a valid float range", "a number"
             )

@@ -254,7 +254,9 @@ class _WorkflowPath(click.types.StringParamType):
     name = "file"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path; a directory is refused."""
+        """The path; an empty one and a directory are refused."""
+        if not value:
+            self.fail("it is empty; name a workflow file.", param, ctx)
         return self.fail(f"File {value!r} is a directory.", param, ctx) if os.path.isdir(value) else value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:

@@ -40,8 +40,10 @@ _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
 def quiet_log(*, at_once: bool = True) -> None:
     """Keep the library's log off stderr without --debug: the command line reports errors itself, once.
 
-    Unless ``at_once`` that is done when something is logged: then no mirror may be used.
+    What the library has to tell a person is a warning. Unless ``at_once`` the log is made quiet when something is
+    logged: then no mirror may be used.
     """
+    late_logger.teller = None if current().json or current().debug else _warned
     if current().debug:
         return
     if not at_once and "logging" not in sys.modules:
@@ -105,7 +107,11 @@ def note(text: str) -> None:
 def warn(text: str) -> None:
     """Print a warning on stderr."""
     if not current().json:
-        click.echo(click.style("warning: ", fg="yellow") + harmless(text), err=True)
+        _warned(text)
+
+
+def _warned(text: str) -> None:
+    click.echo(click.style("warning: ", fg="yellow") + harmless(text), err=True)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Sequence[str] = ()) -> None:

@@ -73,6 +73,7 @@ class Entries:
         self.parts = LateParts(db, summariser, audit, self._reader.meaning, is_due)
         self._note_read = self.parts.log.note_read if audit is not None and audit.reads else lambda *_: None
         subscribers.add(lambda change: self.parts.forgetter.heard(change), foreign_only=True)
+        subscribers.add(lambda change: self.parts.log.heard(change), foreign_only=True)
 
     @property
     def users(self) -> Users:

@@ -19,17 +19,19 @@ from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, View, is_seen, own_level, view_of
 from memfiles.entries.decisions import Decided, Expiry
 from memfiles.entries.drafts import MAX_GONE, Draft
-from memfiles.entries.reader import EntryDatabase, erased_among, shown_at
+from memfiles.entries.reader import EntryDatabase, entry_at, erased_among, shown_at
 from memfiles.entries.results import Found, found_in
 from memfiles.errors import EntryNotFound, MemfilesError, ReadOnly, RevisionUnknown
 from memfiles.index import queries
+from memfiles.records import late_logger as _log
 from memfiles.records.entry import Entry, Provenance, Scope, seen_by_others
 from memfiles.records.history import contents, diff_between, steps_after
-from memfiles.records.keys import check_key, check_whole, id_path, place_tag
+from memfiles.records.keys import check_key, check_whole, id_path, is_file_path, place_tag
 from memfiles.records.levels import Levels
 from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import NOBODY, Actor, Change, Stamp
-from memfiles.storage.events import AuditLog
+from memfiles.secrets.gate import gate
+from memfiles.storage.events import AuditLog, RecordChanged
 
 _OF_PLANS = {"merge": "merge", "fold": "fold", "evict": "evict", "undo": "undo_plan"}
 _EXPIRED = "expired "
@@ -169,6 +171,16 @@ class LogReader:
     def __init__(self, db: EntryDatabase, *, audit: AuditLog | None) -> None:
         self._db = db
         self._audit = audit
+
+    def heard(self, change: RecordChanged) -> None:
+        """Warn of credentials in an entry that was changed by hand."""
+        rules = self._db.rules
+        if rules.secrets == "off" or not change.op == change.origin == "external" or is_file_path(change.path):
+            return
+        with suppress(MemfilesError):  # it is gone again
+            if (entry := entry_at(self._db.repository, change.path)) is not None:
+                for warning in gate(entry.content, policy="warn", allow=rules.allow, scan=rules.scan).warnings:
+                    _log.tell(f"{change.path}: a change by hand {warning}")
 
     def log(self, caller: Caller, key: str) -> EntryLog:
         """See ``Entries.log``."""

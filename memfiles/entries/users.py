@@ -198,7 +198,7 @@ class Users:
         be written.
         """
         from memfiles.entries.transfer.archives import packed  # late, as in ``_exported``
-        from memfiles.entries.transfer.exchange import checked_target, write_file
+        from memfiles.entries.transfer.exchange import checked_target, make_folder, write_file
 
         target = checked_target(target, self._db.store)
         self._check_actor(actor)
@@ -213,7 +213,7 @@ class Users:
             if path.suffix == ".zip":
                 write_file(path, packed(written))
             else:
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_folder(path)
                 for name, text in written.items():
                     write_file(path / name, text)
         except OSError as error:

@@ -100,7 +100,7 @@ class FileGate:
                 found = self._judge(event.uid, before, whole, after.decode(), is_given=False, policy="warn")
                 name = event.name if uid_of(event.path) is not None else f"{event.name}, in {event.path}"
                 for warning in found.warnings:
-                    _log.warning("%s: a change by hand %s", name, warning)
+                    _log.tell(f"{name}: a change by hand {warning}")
 
     def _judge(self, uid: str, before: str, change: Change, after: str, *, is_given: bool, policy: Policy) -> Gated:
         start, end = new_part(before, change, after)

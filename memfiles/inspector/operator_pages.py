@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +17,6 @@ from memfiles.inspector.view import PAGE_ROWS, PageView, Route, counted
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.storage.audit_reader import AuditTrail
 from memfiles.storage.events import OUTCOMES, AuditEvent
-from memfiles.tools.oversight import AUDITED_MAX
 
 USER = "/users/one"
 FILTERS = ("since", "until", "agent", "user", "actor", "op", "record", "outcome")
@@ -96,29 +94,20 @@ def audit(view: PageView) -> Response:
     """Who did what to which record, newest first."""
     desk, asked = view.desk, {name: view.chosen(name) for name in FILTERS} | {"user": view.user}
     rows = min(view.number("rows") or AUDIT_ROWS, AUDIT_ROWS)
-    skip = min(view.number("skip") or 0, AUDITED_MAX - AUDIT_ROWS)
     trail = AuditTrail(())
     try:
-        trail = desk.memory.audit(**asked, level=desk.ceiling, limit=rows + skip)
+        trail = desk.memory.audit(**asked, level=desk.ceiling, limit=rows)
     except InvalidArgument as error:
         view.error = error
     return view.render(
         "audit.html",
         trail=trail,
-        events=trail.events[skip:],
+        events=trail.events,
         asked={name: value or "" for name, value in asked.items()},
         outcomes=OUTCOMES,
-        older=view.url("/audit", **{**asked, **_after(trail)}) if trail.more else None,
+        older=view.url("/audit", **{**asked, "until": trail.older}) if trail.more else None,
         named=named(view),
     )
-
-
-def _after(trail: AuditTrail) -> dict[str, object]:
-    """Where the next page begins: after as many events of the last one's time as were shown, which may be many."""
-    last = trail.events[-1].at
-    until = datetime.fromisoformat(last) + timedelta(milliseconds=1)
-    same = sum(event.at == last for event in trail.events)
-    return {"until": until.strftime("%Y-%m-%dT%H:%M:%S.") + f"{until.microsecond // 1000:03d}Z", "skip": same}
 
 
 def export_page(view: PageView) -> Response:

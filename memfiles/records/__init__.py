@@ -15,6 +15,7 @@ import re
 import sys
 import threading
 from collections import _tuplegetter  # type: ignore[attr-defined]  # the same for every interpreter
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module, reload
 from typing import TYPE_CHECKING, Any, AnyStr, TypeVar, cast
@@ -80,6 +81,13 @@ def sha256(data: bytes) -> hashlib._Hash:
 
 class _LateLogger:
     is_quiet = False  # whether it is for handlers of others alone, and nobody hears it without one
+    teller: Callable[[str], object] | None = None  # how a command shows what a person has to act on
+
+    def tell(self, text: str) -> None:
+        """Log a warning that a person has to act on; a command shows it as well."""
+        self.warning("%s", text)
+        if self.teller is not None:
+            self.teller(text)
 
     def __getattr__(self, name: str) -> Any:
         """An attribute of the logger ``memfiles``."""

@@ -227,7 +227,7 @@ def read_entry(data: bytes, *, of: str = "") -> EntryRecord:
     except InvalidArgument as error:
         raise RecordCorrupt(f"record {of}: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
+        raise RecordCorrupt(f"record {of}: {first_problem(error, data)}") from None
 
 
 def _is_canonical(data: bytes) -> bool:

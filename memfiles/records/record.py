@@ -4,6 +4,7 @@ The rules this file guards: a decoded record is the one asked for, in our format
 unknown to JSON or lone surrogates; and encoding is canonical, so the same record always gives the same bytes.
 """
 
+import codecs
 import hashlib
 import json
 from collections.abc import Mapping
@@ -341,7 +342,7 @@ def read_record(data: bytes, *, of: str = "") -> Record:
     try:
         return _RECORD.decode(data)
     except (ValueError, RecursionError) as error:
-        raise RecordCorrupt(f"record {of}: {first_problem(error)}") from None
+        raise RecordCorrupt(f"record {of}: {first_problem(error, data)}") from None
 
 
 def keep_lines(record: Record, data: bytes) -> None:
@@ -370,11 +371,13 @@ def refuse_foreign(data: bytes, *, uid: str) -> None:
         raise RecordCorrupt(f"record {uid}: it is not JSON: {error}") from None
 
 
-def first_problem(error: Exception) -> str:
+def first_problem(error: Exception, data: bytes = b"") -> str:
     """The first fault of a document: its place and reason, without any text of the document but names of fields."""
     what, _, place = str(error).replace("`", "").partition(" - at ")
     if not isinstance(error, ValidationError):
         why = "it is nested too deeply" if isinstance(error, RecursionError) else what
+        if data.startswith(_BYTE_ORDER_MARKS):
+            why = "it begins with a byte order mark; save it as UTF-8 without one"
         return f"Invalid JSON: {why.removeprefix('JSON is malformed: ')}"
     what = "it is not one of the possible values" if what.startswith("Invalid enum value") else what
     what = what.replace("str matching regex", "a text that matches").replace(r"\\Z'", "$'")
@@ -382,6 +385,7 @@ def first_problem(error: Exception) -> str:
 
 
 _RECORD = Decoder(Record)
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # some editors add one
 
 
 def check_text(text: str, *, what: str = "the text") -> None:

@@ -92,10 +92,13 @@ def scanner_called(name: str | None) -> Scanner | None:
 
     for found in entry_points(group=SCANNERS, name=name):
         try:
-            return cast(Scanner, found.load())
-        except (ImportError, AttributeError) as error:
-            why = f"secrets_scanner {name!r} cannot be loaded from {found.value}: {error}"
-            raise InvalidArgument(why) from error
+            scanner = found.load()
+        except Exception as error:  # another package's code, which may raise anything
+            what = f"secrets_scanner {name!r} cannot be loaded from {found.value}"
+            raise InvalidArgument(f"{what}: {type(error).__name__}: {error}") from error
+        if callable(scanner):
+            return cast(Scanner, scanner)
+        raise InvalidArgument(f"secrets_scanner {name!r} at {found.value} is not a function that takes a text")
     installed = ", ".join(sorted(entry_points(group=SCANNERS).names)) or "none"
     raise InvalidArgument(
         f"unknown secrets_scanner {name!r}: no installed package registers it in the entry point group {SCANNERS!r} "
@@ -219,7 +222,7 @@ class LabelGate:
             self._passed.update(given.values())
         for warning in set(found) - self._warned:
             self._warned.add(warning)
-            _log.warning("%s", warning)
+            _log.tell(warning)
 
 
 def check_label(text: object, *, what: str) -> None:

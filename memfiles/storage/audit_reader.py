@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import count
+from itertools import count, islice
 from os import PathLike
 from typing import Any, BinaryIO
 
@@ -48,30 +48,39 @@ _LINE_MAX = 1 << 16
 class AuditTrail(Struct, frozen=True):
     """Events of the audit, newest first. ``more``: others match, and are older than the last one here, or of its time.
 
+    With ``older`` as the next ``until`` these others follow: none is left out, and none repeated; "" if there are none.
     ``damaged`` counts lines that could not be read, and ``places`` says where the first of them are.
     """
 
     events: tuple[AuditEvent, ...]
-    more: bool = False
+    older: str = ""
     damaged: int = 0
     places: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object with every field."""
         events = [event.to_dict() for event in self.events]
-        return {"events": events, "more": self.more, "damaged": self.damaged, "places": list(self.places)}
+        known = {"more": self.more, "older": self.older or None}
+        return {"events": events, **known, "damaged": self.damaged, "places": list(self.places)}
+
+    @property
+    def more(self) -> bool:
+        """Whether others match."""
+        return bool(self.older)
 
 
 class AuditFilter(Struct, frozen=True):
     """The events that are asked for: they fit every field that is not empty.
 
-    ``since`` is the first moment, ``until`` the one after the last. ``user`` is the hash of a user's name. ``records``
+    ``since`` is the first moment, ``until`` the one after the last; or, if ``seen`` is not None, the last one, of which
+    so many of the newest events are left out. ``user`` is the hash of a user's name. ``records``
     are paths or uids of records, or keys of entries; ``levels`` the levels that such entries may have. ``readable``
     are the only levels of events; None: events of any level, and of none.
     """
 
     since: str = ""
     until: str = ""
+    seen: int | None = None
     agent: str | None = None
     user: str | None = None
     actor: str | None = None
@@ -128,20 +137,27 @@ class AuditReader(Struct):
 
     def trail(self, *, limit: int) -> AuditTrail:
         """The newest events that fit, ``limit`` at most."""
-        events: list[AuditEvent] = []
-        for event in self.events():
-            if len(events) == limit:
-                return AuditTrail(tuple(events), True, self.damaged, tuple(self.places))
-            events.append(event)
-        return AuditTrail(tuple(events), False, self.damaged, tuple(self.places))
+        found = self.events()
+        events, older = tuple(islice(found, limit)), ""
+        if (other := next(found, None)) is not None:
+            older, wanted = events[-1].at, self.wanted
+            if other.at == older:
+                known = (wanted.seen or 0) if older == wanted.until else 0
+                older += f"#{known + sum(event.at == older for event in events)}"
+        return AuditTrail(events, older, self.damaged, tuple(self.places))
 
     def events(self) -> Iterator[AuditEvent]:
         """The events that fit, newest first."""
+        until, seen = self.wanted.until, self.wanted.seen
         for event in self._in_order():
             if event.at < self.wanted.since:
                 return  # those after it are older
-            if not (self.wanted.until and event.at >= self.wanted.until) and self.wanted.fits(event):
-                yield event
+            if until and (event.at > until or (event.at == until and seen is None)) or not self.wanted.fits(event):
+                continue
+            if event.at == until and seen:
+                seen -= 1
+                continue
+            yield event
 
     def _in_order(self) -> Iterator[AuditEvent]:
         """All events of the months that count, newest first; a late line finds its place in the ``window``."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from memfiles.errors import StorageFailed
+from memfiles.errors import StorageFailed, reason_of
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, storage_failure
 
@@ -105,7 +105,7 @@ class DerivedFile(Struct, frozen=True):
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            what, why = f"{self.title} ({self.path})", f"cannot be used: {error}"
+            what, why = f"{self.title} ({self.path})", f"cannot be used: {reason_of(error)}"
             lacks_table = _code(error) == sqlite3.SQLITE_ERROR and str(error).startswith("no such table")
             if isinstance(error, sqlite3.DatabaseError) and (_code(error) in self.lost_codes or lacks_table):
                 raise DatabaseLost(f"{what} {why}") from error

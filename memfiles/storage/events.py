@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
+from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed, reason_of
 from memfiles.records import late_logger as _log
 from memfiles.records import to_json
 from memfiles.records.keys import ID_PATHS, USERS, user_in
@@ -349,7 +349,8 @@ class _Lines:
         """Say that the log cannot be written, once until it works again."""
         if not self._failing:
             self._failing = True
-            _log.warning("the audit log in %s cannot be written; operations continue without it: %s", AUDIT, error)
+            why = reason_of(error)
+            _log.tell(f"the audit log in {AUDIT} cannot be written; operations continue without it: {why}")
 
     def _let_go(self) -> None:
         if self._pages is not None:

@@ -202,16 +202,20 @@ def real_home(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = N
 
 def home_of(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = None) -> MemoryHome:
     """The home at a path or a store's URL; a home as it is. Nothing is opened. ``InvalidArgument`` for another URL."""
-    if isinstance(where, (str, PathLike)):
-        if (name := os.fspath(where)).startswith(SCHEMES):
+    name = os.fspath(where) if isinstance(where, (str, PathLike)) else where
+    if isinstance(name, str):
+        if name.startswith(SCHEMES):
             return home_at(name, cache=cache)
-        scheme, separator, _ = name.partition("://")
-        if separator and scheme[:1].isalpha() and "/" not in scheme:  # else it would become a folder "s3:"
-            raise InvalidArgument(f"{scheme}:// is not a store: write {SCHEMES[0]}host/database, or a directory's path")
+        mark = "://" if name is where else ":/"  # a path makes one slash of two
+        scheme, separator, _ = name.partition(mark)
+        is_url = bool(separator) and scheme[:1].isalpha() and "/" not in scheme  # else it would become a folder "s3:"
+        if is_url and (name is where or not os.path.isdir(f"{scheme}:")):
+            known = f"write {SCHEMES[0]}host/database as text, or a directory's path"
+            raise InvalidArgument(f"{scheme}{mark} is not a store: {known}")
         return DirectoryHome(Path(name))
-    if not hasattr(where, "reading"):
-        raise InvalidArgument(f"a memory needs the path of a directory as text, not {type(where).__name__}")
-    return where
+    if not hasattr(name, "reading"):
+        raise InvalidArgument(f"a memory needs the path of a directory as text, not {type(name).__name__}")
+    return name
 
 
 def directory_of(home: MemoryHome) -> Path:

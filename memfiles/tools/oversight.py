@@ -5,6 +5,7 @@ The rule this file guards: no session can reach it, and it returns neither conte
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -119,10 +120,14 @@ def audited(
         check_text(record, what="record")
     if outcome not in (None, *OUTCOMES):
         raise InvalidArgument(f"outcome must be one of {', '.join(OUTCOMES)}")
+    page, seen = until, None
+    if isinstance(until, str) and (marked := re.fullmatch(r"(.*Z)#(\d{1,9})", until, re.ASCII)) is not None:
+        page, seen = marked[1], int(marked[2])
     now, uids = utc_now(), {file.name: file.uid for file in workflow.memory.files}
     wanted = AuditFilter(
         since=moment_in(since, what="since", now=now) if since is not None else "",
-        until=moment_in(until, what="until", now=now) if until is not None else "",
+        until=moment_in(page, what="until", now=now) if page is not None else "",
+        seen=seen,
         user=user_hash(check_user(user)) if user is not None else None,
         records=(*{record, uids.get(record, record)},) if record is not None else (),
         levels=workflow.levels.names,

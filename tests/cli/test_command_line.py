@@ -133,6 +133,8 @@ def test_no_workflow(project: Path) -> None:
         (["append", "notes", "x", "--expected-revision", "9", "--json"], "revision_conflict", 4),
         (["call", "desk", "append_memory", '{"file": "rules", "content": "x"}', "--json"], "read_only", 6),
         (["-w", "nowhere.yaml", "--json", "check"], "not_found", 3),
+        (["check", "-w", "", "--json"], "usage", 2),
+        (["check", "-w", ".", "--json"], "usage", 2),
     ],
 )
 def test_errors_as_json(args: list[str], code: str, exit_code: int) -> None:
@@ -141,6 +143,13 @@ def test_errors_as_json(args: list[str], code: str, exit_code: int) -> None:
 
     assert (exit_code, "") == (shown.code, shown.out)
     assert (code, False) == (shown.error["code"], shown.error["transient"])
+
+
+def test_a_switch_of_the_environment_that_is_none() -> None:
+    """The error names the variable, as nobody gave the option."""
+    checked = run("check", env={"MEMFILES_DEBUG": "verbose"})
+
+    assert (2, "error: Invalid value for 'MEMFILES_DEBUG': 'verbose' is") == (checked.code, checked.err[:55])
 
 
 def test_every_error_has_an_exit_code() -> None:

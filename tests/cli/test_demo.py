@@ -97,8 +97,10 @@ def test_a_directory_with_something_else(tmp_path: Path, made_by_demo: bool) -> 
     assert before == files_under(tmp_path / "demo")
 
 
-def test_a_killed_writer_loses_nothing(tmp_path: Path) -> None:
-    """What the killed process acknowledged is on disk, and at most one line more."""
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_killed_writer_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    """What the killed process acknowledged is on disk, and at most one line more; whatever Python prints in."""
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
     workflow = tmp_path / "workflow.yaml"
     (tmp_path / "mirror").mkdir()
     workflow.write_text(workflow_text(tmp_path / "mirror"))

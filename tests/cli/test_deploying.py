@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,18 @@ def test_a_broken_record_is_set_aside(project: Path) -> None:
     assert "quarantined" in restored.out
     assert "# Notes\n" == run("read", "notes").out
     assert 1 == run("status", "--json").data["quarantined"]
+
+
+def test_a_credential_that_was_written_by_hand_is_told(project: Path) -> None:
+    """The library logs it; a command shows it as a warning, but for one that asked for JSON."""
+    run("restore")
+    record, kept = project / ".memory" / "notes-1.json", (project / ".memory" / "notes-1.json").read_text()
+    for args, told in (((), True), (("--json",), False)):
+        record.write_text(kept.replace("# Notes", "password: Tr0ub4dor&3x!"))
+        warning = "warning: notes: a change by hand appears to contain a credential: password at byte 10\n"
+        assert (warning if told else "") == run("restore", *args).err
+        shutil.rmtree(project / ".memory")
+        run("restore")
 
 
 def test_orphans_are_reported(project: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -90,6 +91,8 @@ def test_entries_in_order(memory: Path) -> None:
     run("entries", "save", "plan", "Ada is on Pro", "--agent", "desk")
 
     assert [("ok", "1 entry, 13 bytes")] == details("entries")
+    run("entries", "delete", "plan", "--agent", "desk")
+    assert [("ok", "0 entries, 0 bytes, 1 deleted or evicted")] == details("entries")
 
 
 def test_entries_that_nobody_declared(memory: Path) -> None:
@@ -112,7 +115,8 @@ def test_an_entry_that_cannot_be_read(memory: Path) -> None:
     broken.write_text("{")
     path = broken.relative_to(memory)
 
-    assert ["warn"] == states(f"record {path}")
+    [(state, why)] = details(f"record {path}")
+    assert ("warn", "Invalid JSON") == (state, why[:12])
     assert [("ok", "1 entry, 1 bytes")] == details("entries")
 
 
@@ -292,6 +296,7 @@ def test_a_record_that_cannot_be_read(memory: Path, record: bytes) -> None:
     (memory / "notes-1.json").write_bytes(record)
 
     assert (1, ["fail"]) == (run("doctor").code, states("record notes"))
+    assert "record notes-1: " not in run("doctor").out, "the finding says it once"
     assert record == (memory / "notes-1.json").read_bytes()
 
 
@@ -354,6 +359,15 @@ def test_temp_files_of_entries(memory: Path) -> None:
     left.write_text("half a rec")
 
     assert ["warn"] == states("temp files")
+
+
+@pytest.mark.parametrize("name", ["audit", ".state/locks"])
+def test_a_folder_that_cannot_be_written(memory: Path, name: str) -> None:
+    """Without its audit a memory goes on, so nothing else would tell."""
+    shutil.rmtree(memory / name, ignore_errors=True)
+    (memory / name).write_text("")
+
+    assert (1, ["fail"]) == (run("doctor").code, states(name.removeprefix(".state/")))
 
 
 def test_quarantine(memory: Path) -> None:

@@ -136,12 +136,12 @@ def test_a_killed_editor(project: Path) -> None:
     opened = open_with(project, 'printf mine > "$1"; kill -9 $$')
 
     assert (1, ["mine"]) == (opened.code, kept(project))
-    assert "Your text is kept in" in opened.err
+    assert "ended with an error; choose one with $VISUAL or $EDITOR. Your text is kept in" in opened.err
 
 
 def test_an_editor_that_is_not_there(project: Path) -> None:
     """An editor that cannot be started is an error, and leaves nothing behind."""
     opened = run("open", "notes", env={"VISUAL": "/nowhere/editor"})
 
-    assert (1, []) == (opened.code, kept(project))
-    assert "/nowhere/editor" in opened.err
+    told = "the editor /nowhere/editor cannot be started: No such file or directory; choose one with $VISUAL or $EDITOR"
+    assert (1, [], f"error: {told}\n") == (opened.code, kept(project), opened.err)

@@ -171,3 +171,30 @@ def test_a_format_can_be_named(project: Path) -> None:
         assert 0 == run("import", "vault", option, "notes", *AS_DESK).code
 
     assert "plain" == entries("get", "a", *AS_DESK).out.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("notes.txt", "it is there and is not a folder; name another one"),
+        ("nowhere/all.jsonl", "there is no folder nowhere"),
+        ("nowhere/all.zip", "there is no folder nowhere"),
+    ],
+)
+def test_an_export_that_cannot_be_written_says_what_is_in_the_way(project: Path, target: str, why: str) -> None:
+    """Not what the system calls it, which is "File exists" where a folder was to be made."""
+    (project / "notes.txt").write_text("mine")
+    exported = run("export", target, *AS_DESK)
+
+    assert (1, f"error: {target} cannot be written: {why}") == (
+        exported.code,
+        exported.err[: len(f"error: {target} cannot be written: {why}")],
+    )
+    assert "mine" == (project / "notes.txt").read_text()
+
+
+def test_an_import_without_a_path() -> None:
+    """As a variable of a shell that is not set."""
+    imported = run("import", "", *AS_DESK)
+
+    assert (3, "error: PATH is empty: name what to import\n") == (imported.code, imported.err)

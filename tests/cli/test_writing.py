@@ -180,6 +180,16 @@ def test_redacting_what_is_not_there() -> None:
     assert (3, 0, 0) == (ran.code, ran.data["in_content"], ran.data["in_history"])
 
 
+def test_an_audit_that_cannot_be_written_is_told(project: Path) -> None:
+    """The change is made; that it has no line in the audit is a warning, which says why."""
+    (project / ".memory").mkdir(0o700)
+    (project / ".memory" / "audit").write_text("")
+    appended = run("append", "notes", "x")
+    warning = "warning: the audit log in audit cannot be written; operations continue without it: Not a directory\n"
+
+    assert (0, f"notes: now at revision 2; 9 of 16384 bytes used\n{warning}") == (appended.code, appended.err)
+
+
 def test_a_wrong_name_touches_nothing() -> None:
     """A write to an undeclared file ends with code 3 before anything is created."""
     assert 3 == run("append", "nots", "x").code

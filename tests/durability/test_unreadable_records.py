@@ -431,7 +431,10 @@ def test_kept_copies_that_may_not_be_listed_are_told_and_stop_removals_alone(des
 
     assert [False] * 3 == [answer.is_error for answer in answers]
     assert ([folder] if folder == "quarantine" else []) == told
-    assert ("warn", True) == (finding.state, f"the folder {folder} cannot be listed" in finding.detail)
+    assert ("fail", f"the folder {folder} cannot be listed: Permission denied (EACCES)") == (
+        finding.state,
+        finding.detail,
+    )
     assert [] == files_holding(memory, "coffee", "remembered")
 
 

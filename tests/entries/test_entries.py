@@ -524,6 +524,20 @@ def test_a_hand_edit_is_found(entries: Entries, tmp_path: Path) -> None:
     assert ("snow", 2) == (found.content, found.revision)
 
 
+@pytest.mark.directory("only files can be changed by hand")
+def test_a_credential_that_a_hand_edit_brings_is_told(
+    entries: Entries, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a memory file: nothing is refused, and the log names the record and the place, never the value."""
+    entries.save(Visitor(), "k", "rain")
+    path = next((tmp_path / "memory" / "entries").rglob("*.json"))
+    path.write_text(path.read_text().replace('"content":"rain"', '"content":"password: Tr0ub4dor&3x!"'))
+    entries.update(Visitor(), "k", tags=["weather"])
+    where = path.relative_to(tmp_path / "memory")
+
+    assert [f"{where}: a change by hand appears to contain a credential: password at byte 10"] == caplog.messages
+
+
 @pytest.mark.directory("the file of its index is spoilt")
 def test_another_start_finds_everything(tmp_path: Path) -> None:
     """With the index as it was left, without one, and with one that is damaged."""

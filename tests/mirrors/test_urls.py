@@ -65,10 +65,13 @@ def test_a_package_that_is_installed_meanwhile_is_found(tmp_path: Path, monkeypa
 
 def test_a_package_that_does_not_load_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names what could not be loaded."""
-    offer(tmp_path, "broken-mirrors", ftp="no_such_module:open_url")
+    offer(tmp_path, "broken-mirrors", ftp="no_such_module:open_url", sftp="cannot_start:open_url")
+    (tmp_path / "cannot_start.py").write_text("open_url = int('a setting that is not there')\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InvalidArgument, match="ftp:// cannot be loaded from no_such_module:open_url"):
         open_mirror("ftp://host")
+    with pytest.raises(InvalidArgument, match="sftp:// cannot be loaded from cannot_start:open_url: ValueError"):
+        open_mirror("sftp://host")
 
 
 def test_two_packages_for_one_scheme_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,13 +87,16 @@ def test_an_unknown_scanner_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize("value", ["no_such_module:scan", "tests.secrets.test_scanner:NOTHING"])
+@pytest.mark.parametrize(
+    "value", ["no_such_module:scan", "tests.secrets.test_scanner:NOTHING", "cannot_start:scan", "builtins:__name__"]
+)
 def test_a_scanner_that_cannot_be_loaded_is_refused(tmp_path: Path, value: str) -> None:
     """As where the package lacks one that it needs: the error names it, and does not take it for one of memfiles."""
     [registry] = tmp_path.glob("site/*/entry_points.txt")
     registry.write_text(f"[memfiles.scanners]\nwords = {value}\n")
+    (tmp_path / "site" / "cannot_start.py").write_text("scan = {}['a rule that is not there']\n")
 
-    with pytest.raises(InvalidArgument, match=f"secrets_scanner 'words' cannot be loaded from {value}: "):
+    with pytest.raises(InvalidArgument, match=f"secrets_scanner 'words' (cannot be loaded from|at) {value}"):
         scanner_called("words")
 
 

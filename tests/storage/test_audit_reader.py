@@ -89,8 +89,26 @@ def test_a_limit_says_that_there_is_more(tmp_path: Path) -> None:
     found = AuditReader(tmp_path).trail(limit=2)
 
     assert (True, (READ, REFUSED)) == (found.more, found.events)
-    assert [SAVED.at] == trail(tmp_path, until=found.events[-1].at)
+    assert [SAVED.at] == trail(tmp_path, until=found.older)
     assert not AuditReader(tmp_path).trail(limit=3).more
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 20])
+def test_pages_cut_through_events_of_one_time(tmp_path: Path, limit: int) -> None:
+    """As those of an import: whatever the size of a page, no event is left out, and none comes twice."""
+    same = [
+        AuditEvent("save", path=f"entries/a/{number:040}.json", agent="ab"[number % 2], at=at("10"))
+        for number in range(16)
+    ]
+    written(tmp_path, SAVED, *same, READ)
+    for agent in (None, "a"):
+        paged, wanted = list[AuditEvent](), AuditFilter(agent=agent)
+        while (page := AuditReader(tmp_path, wanted).trail(limit=limit)).more:
+            paged += page.events
+            until, _, seen = page.older.partition("#")
+            wanted = AuditFilter(until=until, seen=int(seen) if seen else None, agent=agent)
+
+        assert AuditReader(tmp_path, AuditFilter(agent=agent)).trail(limit=100).events == (*paged, *page.events)
 
 
 DAMAGE = [b'{"at":"2026-11-21T09:0', b"\xff\x00", b"[]", b'{"at":"soon","op":"save"}', b'{"op":"save"}', b"1" * 300_000]

@@ -143,7 +143,7 @@ def test_a_deleted_memory_directory_is_not_brought_back(tmp_path: Path) -> None:
     for path in [tmp_path / "memory" / FILE.path, tmp_path / "memory" / ".state", tmp_path / "memory"]:
         path.unlink() if path.is_file() else path.rmdir()
 
-    with pytest.raises(StorageFailed, match="cannot be used"):
+    with pytest.raises(StorageFailed, match="cannot be used: No such file or directory$"):
         database.connection()
     assert [] == list(tmp_path.iterdir())
 

@@ -224,7 +224,9 @@ def selector_of(given: dict[str, Any]) -> dict[str, Any]:
     if provenance:
         selector["provenance"] = provenance
     if not selector:
-        raise usage_error("choose what to forget: --key, --tag, --kind, --category, --id, --uid or --from-...")
+        raise usage_error(
+            "choose what to forget: --key, --tag, --kind, --category, --id, --uid or an option that begins with --from"
+        )
     return selector
 
 

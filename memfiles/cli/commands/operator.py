@@ -30,7 +30,6 @@ from memfiles.records.file_changes import share_of
 from memfiles.records.keys import ENTRIES
 from memfiles.records.record import Actor
 from memfiles.secrets.gate import check_label
-from memfiles.storage.audit_reader import AuditTrail
 from memfiles.storage.events import OUTCOMES, AuditEvent
 from memfiles.sync.status import SyncStatus, pending_records
 from memfiles.tools.oversight import AUDITED_MAX, EVERY, Stats
@@ -42,17 +41,9 @@ _UP_TO = option("--level", help="Nothing above this level.")
 _WHEN = "a date, a time in UTC, or a span such as 24h."
 
 
-def _whole_moments(trail: AuditTrail, *, limit: int) -> AuditTrail:
-    """The first events, without a part of those of one time if others are there: the next page has all of those."""
-    if len(trail.events) <= limit and not trail.more:
-        return trail
-    shown, at = trail.events[:limit], trail.events[-1].at  # one more was asked for
-    return replace(trail, events=tuple(it for it in shown if it.at != at) or shown, more=True)
-
-
 @command("audit", "memfiles audit --since 7d --op forget", "memfiles audit --record customer-notes --outcome refused")
 @option("--since", metavar="WHEN", help=f"Only from then on: {_WHEN}")
-@option("--until", metavar="WHEN", help="Only before then.")
+@option("--until", metavar="WHEN", help="Only before then, or from where a page ended.")
 @option("--agent", metavar="NAME", help="Only what this agent did.")
 @option("--user", metavar="NAME", help="Only what was done for this user, or to what is kept for this user.")
 @option("--actor", metavar="NAME", help="Only what this human or program did.")
@@ -72,8 +63,7 @@ def audit_command(limit: int, **asked: Any) -> None:
     """
     workflow = opening.load_workflow()
     with look(workflow, warn=output.warn) as memory:
-        found = memory.audit(**asked, limit=min(limit + 1, AUDITED_MAX))
-    trail = _whole_moments(found, limit=limit)
+        trail = memory.audit(**asked, limit=limit)
     if output.as_json(trail.to_dict()):
         return
     rows = ((it.at, _what(it), it.level or "-", _who(it), _record(workflow, it)) for it in trail.events)
@@ -82,9 +72,7 @@ def audit_command(limit: int, **asked: Any) -> None:
     else:
         output.note("no such event in the audit")
     if trail.more:
-        is_one_moment = found.events[0].at == found.events[-1].at
-        on = "choose" if is_one_moment else f"add --until {trail.events[-1].at} or"
-        output.note(f"there are older events: {on} a larger -n")
+        output.note(f"there are older events: add --until {trail.older} or a larger -n")
     if trail.damaged:
         output.warn(f"{output.count(trail.damaged, 'line')} of the audit cannot be read: {'; '.join(trail.places)}")
 

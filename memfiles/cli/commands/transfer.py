@@ -68,7 +68,7 @@ def import_command(source: str, format: Format | None, take_over: bool, dry_run:
     skipped ones are reported with the reason.
     """
     if not os.path.lexists(source):
-        raise NotFound(f"there is nothing at {source}")
+        raise NotFound(f"there is nothing at {source}" if source else "PATH is empty: name what to import")
     opening = reading_entries if dry_run else changing_entries
     with opening(who) as (memory, session):
         take = partial(memory.entries.import_, session, source, format=format)

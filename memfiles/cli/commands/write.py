@@ -221,7 +221,7 @@ def open_command(name: str, user: str | None, by: Actor) -> None:
     copy.touch(mode=0o600)
     copy.write_bytes(before.content.encode())
     try:
-        click.edit(filename=str(copy), editor=editor)
+        _edit(copy, editor)
         apply(_text_in(copy), before=before, user=user, by=by)
     except (MemfilesError, click.ClickException) as error:
         if not copy.exists() or copy.read_bytes() == before.content.encode():
@@ -232,6 +232,16 @@ def open_command(name: str, user: str | None, by: Actor) -> None:
         output.note(f"your text is kept in {copy}")
         raise
     shutil.rmtree(copy.parent)
+
+
+def _edit(copy: Path, editor: str | None) -> None:
+    try:
+        click.edit(filename=str(copy), editor=editor)
+    except click.ClickException as error:
+        cause = error.__cause__
+        why = f"cannot be started: {cause.strerror}" if isinstance(cause, OSError) else "ended with an error"
+        name = error.message.partition(": ")[0]
+        raise click.ClickException(f"the editor {name} {why}; choose one with $VISUAL or $EDITOR") from error
 
 
 def chosen_editor() -> str | None:

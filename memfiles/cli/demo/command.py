@@ -299,7 +299,7 @@ def _records_in(directory: Path) -> dict[str, bytes]:
 def acknowledged_by_a_killed_writer(workflow: Path) -> int:
     """Start the writer, kill it while it works, and return how many appends it had acknowledged."""
     command = [sys.executable, "-m", "memfiles.cli.demo.support_desk", str(workflow)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as writer:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as writer:
         watchdog = threading.Timer(PATIENCE, writer.kill)
         watchdog.start()
         try:
@@ -310,7 +310,7 @@ def acknowledged_by_a_killed_writer(workflow: Path) -> int:
         finally:
             watchdog.cancel()
             writer.kill()
-    acknowledged = [int(line) for line in lines if line.endswith("\n")]
+    acknowledged = [int(line) for line in lines if line.endswith(b"\n")]
     _expect(len(acknowledged) >= ACKNOWLEDGED, f"the writer acknowledged only {len(acknowledged)} appends")
     return acknowledged[-1]
 

@@ -20,7 +20,7 @@ from typing import Literal
 from msgspec import Struct
 
 from memfiles.cli import output
-from memfiles.errors import RecordCorrupt, StorageFailed
+from memfiles.errors import RecordCorrupt, StorageFailed, reason_of
 from memfiles.files.restorer import stored_record
 from memfiles.index.database import PATH as INDEX
 from memfiles.records.entry import Entry
@@ -38,7 +38,7 @@ from memfiles.records.keys import (
     uid_of,
 )
 from memfiles.storage.events import Progress, reported, utc_now
-from memfiles.storage.home import MemoryHome, ReadableStore, home_of
+from memfiles.storage.home import AUDIT, MemoryHome, ReadableStore, home_of
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.storage.locks import FOLDER as LOCKS
 from memfiles.storage.record_store import Records
@@ -188,7 +188,7 @@ def check_records(home: MemoryHome, files: tuple[MemoryFile, ...]) -> Iterator[C
                 record = stored_record(records, file.uid)
         except RecordCorrupt as error:
             remedy = "memfiles restore moves it to quarantine and starts again with the declared content"
-            yield fail(f"record {file.name}", f"{error}; {remedy}")
+            yield fail(f"record {file.name}", f"{str(error).removeprefix(f'record {file.uid}: ')}; {remedy}")
             continue
         except StorageFailed as error:
             yield fail(f"record {file.name}", str(error))
@@ -226,18 +226,25 @@ def check_kept(home: MemoryHome, folder: str) -> Iterator[CheckResult]:
     """Report the copies of records kept in quarantine or conflicts, and why."""
     kept = kept_in(home, folder)
     for path, reason in kept:
-        yield warn(folder, f"{path}: {reason}. Save what you need from it, then delete it")
+        is_copy = path != folder  # else the folder itself cannot be listed
+        yield (
+            warn(folder, f"{path}: {reason}. Save what you need from it, then delete it")
+            if is_copy
+            else fail(folder, reason)
+        )
     if not kept:
         yield ok(folder, "none")
 
 
 def check_locks_and_journals(directory: Path) -> Iterator[CheckResult]:
-    """Check that the locks can be taken, and count the journals."""
-    locks = directory / LOCKS
-    if locks.is_dir() and not os.access(locks, os.R_OK | os.W_OK | os.X_OK):
-        yield fail("locks", f"{locks} is not writable by you; use chown or chmod, as for the directory")
-    else:
-        yield ok("locks", str(locks) if locks.is_dir() else f"{locks} (created when needed)")
+    """Check that the locks can be taken and the audit can be written, and count the journals."""
+    for name, folder in (("locks", directory / LOCKS), ("audit", directory / AUDIT)):
+        if not folder.exists():
+            yield ok(name, f"{folder} (created when needed)")
+        elif folder.is_dir() and os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            yield ok(name, str(folder))
+        else:
+            yield fail(name, f"{folder} is not a folder writable by you; use chown or chmod, as for the directory")
     journals = names_in(directory / JOURNALS)
     running = "of running processes, or replayed at the next start" if journals else "everything is in the records"
     yield ok("journals", f"{len(journals)}: {running}")
@@ -298,7 +305,7 @@ def _entry_findings(workflow: Workflow, records: ReadableStore, progress: Progre
         return
     tallies, broken = census(records, reported(paths, progress))
     for path, why in broken[:NAMED]:
-        yield warn(f"record {path}", f"{why}; it is ignored until you repair or delete it")
+        yield warn(f"record {path}", why)
     if len(broken) > NAMED:
         yield warn("entries", f"{len(broken) - NAMED} more records cannot be read")
     folders = {WORKSPACE, *map(agent_folder, workflow.agents)}
@@ -312,7 +319,8 @@ def _entry_findings(workflow: Workflow, records: ReadableStore, progress: Progre
             held = f"{folder} at {level}: {output.entries(live)} of an undeclared"
             yield warn("entries of nobody", f"{held} {'level' if folder in folders else 'agent'}; nobody sees them")
     total = sum(tallies.values(), Counter[str]())
-    others = "".join(f", {total[name]} {name}" for name in ("expired", "retired", "forgotten") if total[name])
+    known = {"expired": "expired", "retired": "deleted or evicted", "forgotten": "forgotten"}
+    others = "".join(f", {total[name]} {said}" for name, said in known.items() if total[name])
     yield ok("entries", f"{output.entries(total['live'])}, {total['size_bytes']} bytes{others}")
 
 
@@ -325,7 +333,7 @@ def _files_of_users(workflow: Workflow, records: Records, paths: list[str]) -> I
             found = records.find(path)
             record = decode_entry(found[0], path=path) if found else None
         except (RecordCorrupt, OSError) as error:
-            yield warn(f"record {path}", f"{error}; it is ignored until you repair or delete it")
+            yield warn(f"record {path}", _why(error, of=path))
             continue
         if isinstance(record, Entry):
             count += 1
@@ -347,7 +355,7 @@ def census(records: Records, paths: Iterable[str]) -> tuple[Tallies, list[tuple[
             found = records.find(path)
             record = decode_entry(found[0], path=path) if found else None
         except (RecordCorrupt, OSError) as error:
-            broken.append((path, str(error)))
+            broken.append((path, _why(error, of=path)))
             continue
         if isinstance(record, Entry) and record.is_live(now):
             tallies[record.folder, record.level].update(live=1, size_bytes=record.size_bytes)
@@ -355,6 +363,13 @@ def census(records: Records, paths: Iterable[str]) -> tuple[Tallies, list[tuple[
             state = "forgotten" if not isinstance(record, Entry) else "retired" if record.retired else "expired"
             tallies[record.folder, record.level][state] += 1
     return dict(tallies), broken
+
+
+def _why(error: Exception, *, of: str) -> str:
+    """What is wrong with an entry, without its name, which the finding begins with, and what that means."""
+    if isinstance(error, OSError):
+        return f"{reason_of(error)}; it is left out until it can be read"
+    return f"{str(error).removeprefix(f'record {of}: ')}; it is ignored until you repair or delete it"
 
 
 def _is_copy(path: str, uids: Collection[str]) -> bool:

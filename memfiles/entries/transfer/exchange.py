@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -287,7 +288,7 @@ def _owner(caller: Caller) -> set[str]:
 
 def _write_folder(folder: Path, documents: Iterable[Document], progress: Progress | None) -> tuple[str, ...]:
     """Write one file per document; returns the names of files that an earlier export wrote and this one did not."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     written = {formats.file_name(document): document for document in documents}
     for name, document in reported(list(written.items()), progress, part=2, parts=2):
         write_file(folder / name, formats.render_markdown(document))
@@ -305,15 +306,27 @@ def _is_ours(path: Path) -> bool:
 def checked_target(target: object, store: RecordStore) -> str:
     """The path of an export, as text; ``InvalidArgument`` for one in the memory directory: no forget would reach it."""
     path, files = checked_path(target, what="the target"), with_files(store)
+    slashes = "/" if isinstance(target, os.PathLike) and not os.path.isdir(path.partition("/")[0]) else "//"
+    if re.match(f"[A-Za-z][A-Za-z0-9+.-]*:{slashes}", path):  # else it would become a folder "s3:"
+        raise InvalidArgument(f"a {path.partition('/')[0]}// URL is not a path: export to a folder or a file")
     if files is not None and Path(path).resolve().is_relative_to(files.directory.resolve()):
         raise InvalidArgument(f"{path} is in the memory directory, which holds records alone: name another place")
     return path
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of an export, if it is not there; ``OSError`` if something else is."""
+    if folder.exists() and not folder.is_dir():
+        raise OSError(errno.ENOTDIR, "it is there and is not a folder; name another one, or a file in another format")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def write_file(path: Path, data: bytes) -> None:
     """Replace the file by one with this content, or leave it as it was; never through a link or over a folder."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OSError(errno.EEXIST, f"{path.name} is there and is not a file")
+    if not path.parent.exists():
+        raise OSError(errno.ENOENT, f"there is no folder {path.parent}")
     folder = atomic.Descriptor.of_directory(path.parent)
     temp = f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
     try:

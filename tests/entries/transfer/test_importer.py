@@ -134,6 +134,18 @@ WAYS: dict[str, Callable[[Entries, str], object]] = {
 }
 
 
+def test_a_url_is_no_place_for_an_export(entries: Entries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be a folder "s3:" here, under the name of a bucket."""
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    for target in ("s3://bucket/all.zip", "https://user:pass@host/all", Path("s3://bucket/all")):
+        with pytest.raises(InvalidArgument, match="// URL is not a path: export to a folder or a file") as refused:
+            entries.export(Visitor(), target)
+        assert "pass" not in str(refused.value)
+
+    assert before == sorted(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("category", ["two words", "x" * 65, "../up", "ключ", "a\nb"])
 def test_one_rule_says_what_a_category_can_be(entries: Entries, tmp_path: Path, way: str, category: str) -> None:
