@@ -296,7 +296,8 @@ class _Remedying:
         reads = {row.path: times for row, times in found if row.path not in self._held}
         there = [each for each in self._db.entries(reads) if each.is_live(self._now) and _group(each) == group]
         saved = [each for each in self._excess.saved.values() if _group(each) == group]
-        return [Member(_summary(each, reads=reads.get(each.path, (0, None))), each) for each in chain(there, saved)]
+        rows = ((each, row_of(each, None), reads.get(each.path, (0, None))) for each in chain(there, saved))
+        return [Member(summary_of(row, reads=read), each) for each, row, read in rows]
 
     def _may_change(self, category: str) -> bool:
         return self._writable is None or category in self._writable
@@ -317,10 +318,6 @@ class _Remedying:
             if not any(entry.is_live(self._now) or not self._may_change(entry.category) for entry in there):
                 return named
         return None
-
-
-def _summary(entry: Entry, *, reads: tuple[int, str | None] = (0, None)) -> EntrySummary:
-    return summary_of(row_of(entry, None), reads=reads)
 
 
 def _group(entry: Entry) -> AlikeGroup:

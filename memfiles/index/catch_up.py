@@ -168,9 +168,9 @@ class Maintenance:
                 with suppress(sqlite3.ProgrammingError):  # after an interrupt it may end once the database is closed
                     connection.execute("COMMIT")
 
-    def catch_up(self) -> None:
-        """Write all changes by any process into the rows, and verify them if needed."""
-        self.apply()
+    def catch_up(self, *, reads: bool = False) -> None:
+        """Write all changes by any process into the rows, and verify them if needed; ``reads`` as of ``apply``."""
+        self.apply(reads=reads)
         if self.must_compare:
             self.must_compare = False
             self._distrust()
@@ -236,15 +236,15 @@ class Maintenance:
             _note_sealed(connection, self._records, log=log.id)
         self.database.settle()
 
-    def apply(self, *, also: Iterable[str] = (), is_alone: bool = False) -> None:
+    def apply(self, *, also: Iterable[str] = (), reads: bool = False, is_alone: bool = False) -> None:
         """Write all changes, and read the records ``also``; ``is_alone``: no other process has the log open.
 
-        If the transaction fails, its changes are lost here, and verifying finds them.
+        ``reads``: also those that can wait. If the transaction fails, its changes are lost, and verifying finds them.
         """
         is_exact = False
         try:
             with self.transaction() as connection:
-                self._watched, is_exact = self._apply(connection, also=also, is_alone=is_alone)
+                self._watched, is_exact = self._apply(connection, also=also, reads=reads, is_alone=is_alone)
                 if not _is_complete(connection):
                     self._distrust()
         except BaseException:
@@ -260,7 +260,7 @@ class Maintenance:
             self._distrust({folder_of(path) for path in self._records.unread})
 
     def _apply(
-        self, connection: sqlite3.Connection, *, also: Iterable[str], is_alone: bool
+        self, connection: sqlite3.Connection, *, also: Iterable[str], reads: bool, is_alone: bool
     ) -> tuple[dict[str, Signature | None], bool]:
         """Write pending rows, and read records that others changed.
 
@@ -269,9 +269,9 @@ class Maintenance:
         log, point = self._pending.open(), self._records.heard  # the changes up to there are taken below
         is_known = _meta(connection, "log") == log.id
         offset = int(_meta(connection, "offset")) if is_known else None  # up to which the log is in the rows
-        own = self._pending.announcements.process
-        intents = _intents(connection, but=own) if offset is not None else {}
-        batch = self._pending.take(log, offset or 0, intents=None if offset is None or is_alone else intents)
+        intents = {} if offset is None else _intents(connection, but=self._pending.announcements.process)
+        asked = None if offset is None or is_alone else intents
+        batch = self._pending.take(log, offset or 0, intents=asked, reads=reads)
         changed = batch.doubtful.union(also, advance(intents, batch.news.lines))
         watched = {path for paths in intents.values() for path in paths}
         signatures = {path: self._records.signature(path) for path in watched}

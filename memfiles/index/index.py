@@ -104,7 +104,7 @@ class Index:
         if self._records.has_feed:
             self._follow()
         if not self._is_stuck and not (self._maintenance.is_fresh() and not (reads and self._pending.reads)):
-            self._maintain(self._maintenance.catch_up)
+            self._maintain(partial(self._maintenance.catch_up, reads=reads))
         if self._keeper is not None and not self._is_stuck:
             self._keeper.begin(self._at_rest)
 
@@ -244,7 +244,7 @@ class Index:
         with suppress(StorageFailed):
             if not self._is_stuck and (self._maintenance.is_open or self._pending.announcements.log is not None):
                 if not self._maintenance.is_fresh() or self._pending.reads:
-                    self._retried(self._apply)
+                    self._retried(partial(self._apply, reads=True))
                 self._maintenance.seal()
 
     def _shut(self) -> None:

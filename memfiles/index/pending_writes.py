@@ -7,7 +7,8 @@ nothing here waits for the database, as every save comes through here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ MAX_ROWS = 512
 MAX_BYTES = 4 * 1024 * 1024
 MAX_FACTOR = 32  # times as many may wait while a batch is being written; beyond that, saves wait for it
 _MAX_READS = 4096
+_READ_SECONDS = 60.0  # a read may wait: written at once, the twenty of a recall made the next prompt a tenth slower
 _MAX_LOADED = 1024  # partitions
 
 
@@ -117,8 +119,9 @@ class RunningTotals:
 class PendingWrites:
     """Announcements, waiting rows and totals of one process; threads may share it."""
 
-    def __init__(self, directory: int) -> None:
-        """``directory`` is the memory directory's descriptor."""
+    def __init__(self, directory: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """``directory`` is the memory directory's descriptor; ``monotonic`` must not jump with the clock."""
+        self._monotonic = monotonic
         self.announcements = Announcements(directory)
         self._reset()
 
@@ -128,6 +131,7 @@ class PendingWrites:
         self._totals = RunningTotals()
         self._doubtful: set[str] = set()
         self.reads: dict[str, tuple[int, str]] = {}
+        self._read_by = 0.0  # when those that wait are to be written
 
     def open(self) -> ChangeLog:
         """The log that all processes write now; if this process is alone with it, the caller must share it."""
@@ -159,24 +163,31 @@ class PendingWrites:
             self._doubtful.update(paths)
 
     def read(self, path: str, *, at: str) -> bool:
-        """Note a read of an entry; returns whether enough wait to be written."""
+        """Note a read of an entry; returns whether enough wait to be written, or one waits for a minute."""
         with self._turn:
+            if not self.reads:
+                self._read_by = self._monotonic() + _READ_SECONDS
             if path in self.reads or len(self.reads) < _MAX_READS:
                 self.reads[path] = (self.reads.get(path, (0, ""))[0] + 1, at)
-            return len(self.reads) >= MAX_ROWS
+            return self._are_reads_due()
+
+    def _are_reads_due(self) -> bool:
+        return len(self.reads) >= MAX_ROWS or self._monotonic() >= self._read_by
 
     def is_empty(self) -> bool:
         """Whether nothing waits here, and no other process has written a line since the last ``take``."""
         with self._turn:
             return not self.rows.waiting and not self._doubtful and not self.announcements.has_news()
 
-    def take(self, log: ChangeLog, offset: int, *, intents: Mapping[str, tuple[str, ...]] | None) -> WriteBatch:
-        """Everything to write, with what ``Announcements.read`` returns; ``land`` comes next."""
+    def take(
+        self, log: ChangeLog, offset: int, *, intents: Mapping[str, tuple[str, ...]] | None, reads: bool = False
+    ) -> WriteBatch:
+        """What to write, with what ``Announcements.read`` returns; all ``reads``, or those due. ``land`` comes next."""
         with self._turn:
             news, own = self.announcements.read(log, offset, intents=intents), dict(self.announcements.open_intents)
-            batch = WriteBatch(self.rows.take(), self.reads, self._doubtful, own, news)
-            self.reads, self._doubtful = {}, set()
-            return batch
+            read, self.reads = (self.reads, {}) if reads or self._are_reads_due() else ({}, self.reads)
+            doubtful, self._doubtful = self._doubtful, set()
+            return WriteBatch(self.rows.take(), read, doubtful, own, news)
 
     def land(self, *, is_exact: bool = False) -> None:
         """End a batch that was written or lost.

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from memfiles.index.change_log import HEADER_BYTES
+from memfiles.index.pending_writes import PendingWrites
 from memfiles.index.rows import Sum
 from memfiles.records.entry import Entry, Retired
 from memfiles.records.keys import temp_path
@@ -20,6 +22,11 @@ from memfiles.storage import atomic
 from tests.index.indexed import INDEX, LATER, LIMIT, LOG, SUPPORT, Memory, live_keys, many, reopened
 from tests.support.records import many_times, wait_until
 from tests.support.saved import buried, resaved, saved
+
+
+def noted_reads(memory: Memory) -> list[tuple[int, str]]:
+    """How often each entry was read, and when last, as far as the rows say."""
+    return memory.index.ask(lambda connection: connection.execute("SELECT reads, read_at FROM entry").fetchall())
 
 
 def test_what_was_saved_is_found_at_once(memory: Memory) -> None:
@@ -222,9 +229,25 @@ def test_reads_are_noted_and_survive_a_change(memory: Memory) -> None:
     memory.index.touch(entry.path, at=LATER)
     memory.save(resaved(entry, "green", at=LATER))
     memory.keys()
-    found = memory.index.ask(lambda connection: connection.execute("SELECT reads, read_at FROM entry").fetchall())
+    before = noted_reads(memory)
+    memory.index.catch_up(reads=True)
 
-    assert [(1, LATER)] == found
+    assert ([(0, "")], [(1, LATER)]) == (before, noted_reads(memory))
+
+
+def test_reads_wait_for_a_minute_at_most(memory: Memory) -> None:
+    """Unless many wait: the prompt after a recall and a save took a tenth longer, as it wrote the reads as well."""
+    now = [1000.0]
+    pending = PendingWrites(memory.descriptor, monotonic=lambda: now[0])
+    log, told, taken = pending.open(), [], []
+    for path, passed in (("first", 0.0), ("second", 59.0), ("third", 1.0), ("fourth", 0.0)):
+        now[0] += passed
+        told.append(pending.read(path, at=LATER))
+        taken.append(list(pending.take(log, HEADER_BYTES, intents=None).reads))
+    pending.close()
+
+    assert [False, False, True, False] == told
+    assert [[], [], ["first", "second", "third"], []] == taken
 
 
 def test_a_partition_without_entries_is_gone(memory: Memory) -> None:
@@ -245,9 +268,9 @@ def test_reads_are_known_to_the_next_process(tmp_path: Path) -> None:
     def reads() -> list[int]:
         memory = Memory(tmp_path)
         memory.index.catch_up()
-        rows = memory.index.ask(lambda connection: connection.execute("SELECT reads FROM entry").fetchall())
+        found = noted_reads(memory)
         memory.close()
-        return [count for (count,) in rows]
+        return [count for count, _ in found]
 
     memory, paths = Memory(tmp_path), [record.path for record in many(5)]
     memory.save(*many(5))

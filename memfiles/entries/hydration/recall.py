@@ -19,6 +19,7 @@ import sqlite3
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -59,6 +60,7 @@ _NEARLY_FULL_BYTES = 256  # few entries fit in less
 _DROPPED_BYTES = len("\r\n|")  # a line end at the end of a text, and the first bar, which ``LEAST_BLOCK_BYTES`` has
 Role = Literal["pinned", "included", "answer", "neighbour"]
 _ROLES: tuple[Role, Role] = ("answer", "neighbour")
+_turn = attrgetter("entry.updated_at", "entry.provenance.ordinal", "entry.key")  # the order of time, as in a hydration
 
 
 class Recalled(Struct, frozen=True):
@@ -274,12 +276,6 @@ def _in_order(taken: dict[str, Recalled], included: Iterable[Entry], hits: Itera
     paths = held + [entry.path for entry in included]
     paths += [hit.path for hit in arranged([hit for hit in hits if hit.path in taken and hit.path not in paths])]
     return [path for path in dict.fromkeys(paths) if path in taken]
-
-
-def _turn(recalled: Recalled) -> tuple[str, int, str]:
-    """The place in the order of time, as in a hydration."""
-    entry = recalled.entry
-    return entry.updated_at, entry.provenance.ordinal, entry.key
 
 
 def _scope_in(folder: str, run: str) -> Scope:

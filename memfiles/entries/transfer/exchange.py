@@ -163,7 +163,7 @@ class Exchange:
         added = sum(not each.is_there for each in taken)
         of_taken = [document for document, each in zip(parsed.documents, judged, strict=True)
                     if isinstance(each, ImportedDraft)]  # fmt: skip
-        others = _owners(of_taken).difference(_owner(caller))
+        others = _owners(of_taken) - {f"agent {caller.provenance.agent}", f"user {caller.provenance.user}"}
         if others and not dry_run and not take_over:
             named = first_few([printed(each) for each in sorted(others)])  # their names come from a file
             raise InvalidArgument(f"the entries were those of {named}: pass take_over=True to import them all the "
@@ -280,10 +280,6 @@ def _owners(documents: Sequence[Document]) -> set[str]:
             if agent := document.agent or (provenance.agent if provenance else None):
                 found.add(f"agent {agent}")
     return found
-
-
-def _owner(caller: Caller) -> set[str]:
-    return {f"agent {caller.provenance.agent}", f"user {caller.provenance.user}"}
 
 
 def _write_folder(folder: Path, documents: Iterable[Document], progress: Progress | None) -> tuple[str, ...]:
