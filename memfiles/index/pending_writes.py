@@ -149,6 +149,8 @@ class PendingWrites:
         with self._turn:
             for row in rows:
                 self._totals.change(row, self.rows.put(row, earlier.get(row.path)))
+                if row.state == "forgotten":
+                    self.reads.pop(row.path, None)
             self.announcements.finish(token)
             return self.rows.exceed()
 

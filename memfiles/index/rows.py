@@ -279,7 +279,10 @@ _NO_GROUP = "DELETE FROM alike WHERE part = ? AND category = ? AND kind = ? AND 
 _LATER = "~"  # than any time
 _QUOTES = 4  # bytes that the key of an episode costs in a note, besides itself
 _ADD = f"INSERT INTO entry (part, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"
-_CHANGE = f"UPDATE entry SET part = ?, {', '.join(f'{name} = ?' for name in COLUMNS)} WHERE id = ?"
+_CHANGE = f"""
+    UPDATE entry SET reads = reads * (lineage = ?), read_at = iif(lineage = ?, read_at, ''), part = ?,
+        {", ".join(f"{name} = ?" for name in COLUMNS)} WHERE id = ?
+"""
 _COUNT = """
     INSERT INTO total VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET count = count + excluded.count, size = size + excluded.size
@@ -304,9 +307,8 @@ class RowWriter:
 
     def signature(self, path: str) -> Signature | None:
         """The record's signature in its row; None if there is no row."""
-        wanted = "SELECT inode, file_size, mtime_ns FROM entry WHERE path = ?"
-        found = self._connection.execute(wanted, (path,)).fetchone()
-        return Signature(*found) if found is not None else None
+        found = self._connection.execute("SELECT inode, file_size, mtime_ns FROM entry WHERE path = ?", (path,))
+        return next((Signature(*row) for row in found), None)
 
     def life(self, path: str) -> tuple[str, int]:
         """The id and the number of redactions in the record's row."""
@@ -320,13 +322,12 @@ class RowWriter:
         if found is not None and found[-3:] == signature:
             return
         self._hold(row.path, signature, 1)
-        values = values_of(row)
-        part = self._part((row.scope, row.level, row.run))
+        values, part = values_of(row), self._part((row.scope, row.level, row.run))
         if found is None:
             id, has_text = self._connection.execute(_ADD, (part, *values)).lastrowid or 0, False
         else:
             id, has_text = found[0], self._keeps_text(found, row, part=part, values=values)
-            self._connection.execute(_CHANGE, (part, *values, id))
+            self._connection.execute(_CHANGE, (row.lineage, row.lineage, part, *values, id))  # other ids: read anew
             self._hold(row.path, _signature_in(found), -1)
             self._count(found, times=-1)
         if row.state == "live" and not has_text:

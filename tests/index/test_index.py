@@ -235,6 +235,21 @@ def test_reads_are_noted_and_survive_a_change(memory: Memory) -> None:
     assert ([(0, "")], [(1, LATER)]) == (before, noted_reads(memory))
 
 
+@pytest.mark.parametrize("are_written", [False, True])
+def test_an_entry_that_was_forgotten_leaves_no_reads(memory: Memory, *, are_written: bool) -> None:
+    """What is saved under its key next was read by nobody yet."""
+    entry = saved("color", given_id="a" * 32)
+    memory.save(entry)
+    memory.keys()
+    memory.index.touch(entry.path, at=LATER)
+    memory.index.catch_up(reads=are_written)
+    memory.save(buried(entry))
+    memory.save(saved("color", "blue", given_id="b" * 32, at=LATER))
+    memory.index.catch_up(reads=True)
+
+    assert [(0, "")] == noted_reads(memory)
+
+
 def test_reads_wait_for_a_minute_at_most(memory: Memory) -> None:
     """Unless many wait: the prompt after a recall and a save took a tenth longer, as it wrote the reads as well."""
     now = [1000.0]
