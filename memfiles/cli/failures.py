@@ -98,6 +98,10 @@ def failure_of(error: BaseException) -> Failure:
             return Failure("interrupted", "interrupted", INTERRUPTED)
         case MemoryError():
             return Failure("out_of_memory", "there is not enough memory for this; see ulimit -v", transient=True)
+        case RuntimeError() if "start new thread" in str(error):
+            return Failure("no_threads", "no thread can be started; see ulimit -u, or pids.max of the container")
+        case BaseExceptionGroup(exceptions=(first, *_)):  # of the tasks of a server
+            return failure_of(first)
         case OSError(filename=name, strerror=reason) if reason:
             return Failure("os_error", f"{name}: {reason}" if name is not None else reason)
     # the kind of error only: its text may quote stored content

@@ -245,7 +245,8 @@ def write_new(path: Path, data: bytes) -> None:
     try:
         remove(directory, temp)  # left by a process that was killed
         create(directory, temp, data, mode=0o666)
-        os.link(temp, path.name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        if not _link(directory, temp, to=path.name):
+            create(directory, path.name, data, mode=0o666)
         sync_folder(directory)
     finally:
         remove(directory, temp)
@@ -342,12 +343,25 @@ def _refuse_unopened(error: OSError, directory: int, path: str) -> NoReturn:
 
 def _publish_in_steps(directory: int, path: str) -> None:
     """Publish where two names cannot be exchanged, keeping the earlier version under a third name meanwhile."""
-    temp = temp_path(path)
-    spare = temp.removesuffix(TEMP_SUFFIX) + SPARE_SUFFIX
+    spare = (temp := temp_path(path)).removesuffix(TEMP_SUFFIX) + SPARE_SUFFIX
     remove(directory, spare)
-    os.link(path, spare, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    if not _link(directory, path, to=spare):
+        with open(os.open(path, _OPEN_EXISTING, dir_fd=directory), "rb") as file:
+            create(directory, spare, file.read(), flush=False)
+            os.utime(spare, ns=(0, os.fstat(file.fileno()).st_mtime_ns), dir_fd=directory)
     move(directory, temp, to=path)
     move(directory, spare, to=temp)
+
+
+def _link(directory: int, path: str, *, to: str) -> bool:
+    """Give a file a second name; False where the file system lets a file have only one, as FAT and exFAT do."""
+    try:
+        os.link(path, to, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, *_NOT_SUPPORTED):
+            raise
+        return False
+    return True
 
 
 def _rename(directory: int, source: str, target: str, *, how: int) -> bool:
@@ -395,20 +409,6 @@ def is_of_one_file(error: OSError | StorageFailed) -> bool:
     """Whether it failed because a file may not be read, or is on a damaged part of a disk: others can be read."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return getattr(cause, "errno", None) in (errno.EACCES, errno.EPERM, errno.EIO, errno.EUCLEAN)
-
-
-def real_directory(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a memory directory without links: where they lead later does not matter.
-
-    ``StorageFailed`` for a link to nothing, such as a disk that is not mounted, or to another user's directory.
-    """
-    given, real = Path(path).absolute(), Path(os.path.realpath(path))
-    if given.is_symlink():
-        if not real.exists():
-            raise StorageFailed(f"{given} links to {real}, which does not exist: create it, or remove the link")
-        if os.geteuid() not in (0, owner := real.stat().st_uid):
-            raise StorageFailed(f"{given} links to {real}, which belongs to user {owner}: use a directory of your own")
-    return real
 
 
 @contextmanager

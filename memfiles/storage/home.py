@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
-from memfiles.errors import InvalidArgument
+from memfiles.errors import InvalidArgument, StorageFailed
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic
-from memfiles.storage.atomic import Descriptor, Signature, real_directory, storage_failure
+from memfiles.storage.atomic import Descriptor, Signature, storage_failure
 from memfiles.storage.postgres import SCHEMES, home_at
 from memfiles.storage.record_store import Changes, ForgetNotes, KeptCopies, Records, RecordStore, StoreSurvey
 
@@ -192,12 +192,26 @@ class MemoryHome(Protocol):
 
 
 def real_home(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = None) -> MemoryHome:
-    """The home, whose links are resolved now; see ``real_directory``.
+    """The home, whose links are resolved now; see ``_real_directory``.
 
     ``cache`` is the directory where this machine keeps what is derived, if the home is elsewhere.
     """
     home = home_of(where, cache=cache)
-    return DirectoryHome(real_directory(home.directory)) if isinstance(home, DirectoryHome) else home
+    return DirectoryHome(_real_directory(home.directory)) if isinstance(home, DirectoryHome) else home
+
+
+def _real_directory(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a memory directory without links: where they lead later does not matter.
+
+    ``StorageFailed`` for a link to nothing, such as a disk that is not mounted, or to another user's directory.
+    """
+    given, real = Path(path).absolute(), Path(os.path.realpath(path))
+    if given.is_symlink():
+        if not real.exists():
+            raise StorageFailed(f"{given} links to {real}, which does not exist: create it, or remove the link")
+        if os.geteuid() not in (0, owner := real.stat().st_uid):
+            raise StorageFailed(f"{given} links to {real}, which belongs to user {owner}: use a directory of your own")
+    return real
 
 
 def home_of(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = None) -> MemoryHome:

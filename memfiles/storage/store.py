@@ -25,7 +25,6 @@ from memfiles.records.keys import is_record_path
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, entry_folders, quarantine, recovery
 from memfiles.storage.atomic import Descriptor, Signature, reason, record_paths_in, storage_failure
-from memfiles.storage.atomic import real_directory as real_directory
 from memfiles.storage.fork_safety import renew_in_child, start_thread
 from memfiles.storage.home import Durability as Durability
 from memfiles.storage.home import MemoryHome

@@ -202,10 +202,13 @@ class Transactions:
                 continue
             temp = temp_path(version.path)
             try:
-                seen = atomic.signature(self._directory, temp)
-                if seen in (change.replaces, version.staged):
+                if (seen := atomic.signature(self._directory, temp)) is None:
+                    continue
+                if any(
+                    it and it[1:] == seen[1:] for it in (change.replaces, version.staged)
+                ):  # a copy has its own inode
                     atomic.remove(self._directory, temp)
-                elif seen is not None:  # saved by someone after the record was last read
+                else:  # saved by someone after the record was last read
                     why = "edited by hand just before a new version replaced it"
                     quarantine.set_aside(self._directory, temp, reason=why, at=self._now(), of=version.path)
             except OSError:

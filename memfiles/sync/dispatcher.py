@@ -103,8 +103,7 @@ class Dispatcher:
         self._throttle = Throttle()
         self._thread: threading.Thread | None = None
         self._timers: Sequence[Timer] = ()
-        self._failed_at, self._answers = 0.0, False
-        self._is_refused = False  # what failed last: repeating it does not help
+        self._failed_at, self._answers, self._is_refused = 0.0, False, False  # refused: to repeat it does not help
 
     @property
     def is_idle(self) -> bool:
@@ -148,7 +147,7 @@ class Dispatcher:
         return job
 
     def wait(self, timeout: float, *, insist: bool, progress: Progress | None) -> bool:
-        """Wait at most ``timeout`` seconds until everything due is done; returns whether it is.
+        """Wait at most ``timeout`` seconds until everything due now is done; returns whether it is.
 
         Gives up if all remaining tasks are postponed for long, or if the mirror refuses whatever it gets; with
         ``insist`` False also if it does not answer. ``progress`` is called with (done, total).
@@ -172,12 +171,12 @@ class Dispatcher:
             left = begun + timeout - time.monotonic()
             with self._turn:  # counted and judged in one turn: the last task may end at any other moment
                 self._ensure_running()
-                pending = self._schedule.pending
-                is_over = not pending or self.is_closed or left <= 0 or self._is_hopeless(begun, insist=insist)
+                pending, is_done = self._schedule.pending, not self._schedule.waits_since(begun)
+                is_over = is_done or self.is_closed or left <= 0 or self._is_hopeless(begun, insist=insist)
             if progress is not None:
-                progress(max(0, total - pending), total)
+                progress(total if is_done else max(0, total - pending), total)
             if is_over:
-                return not pending
+                return is_done
             if not self._is_running():  # none can be started
                 self.hand_out()
             with suppress(Empty):
@@ -185,17 +184,15 @@ class Dispatcher:
 
     def _is_hopeless(self, begun: float, *, insist: bool) -> bool:
         """Whether to wait no longer for what is pending; the caller holds the turn, and has waited since ``begun``."""
-        may_give_up = not insist or self._is_refused
-        fails = self._schedule.is_failing and self._failed_at >= begun
-        return self._schedule.is_put_off(now=time.monotonic()) or (may_give_up and fails)
+        may_give_up = (not insist or self._is_refused) and self._failed_at >= begun
+        return self._schedule.is_put_off(now=time.monotonic()) or (may_give_up and self._schedule.is_failing)
 
     def close(self) -> None:
         """Hand out nothing more, and wait a moment for what is under way; calls that hang are left to end later."""
         with self._turn:
             self.is_closed = True
         self._wake(all_waiting=True)
-        until = time.monotonic() + _CLOSE_SECONDS
-        thread = self._thread
+        until, thread = time.monotonic() + _CLOSE_SECONDS, self._thread
         if thread is not None and thread is not threading.current_thread() and thread.is_alive():
             thread.join(_CLOSE_SECONDS)
         self._refuse_wanted()
@@ -258,8 +255,7 @@ class Dispatcher:
             elif isinstance(error, CopyRefused):
                 self._schedule.postponed(task, now=now, seconds=_REFUSED_SECONDS)
             elif isinstance(error, MirrorUnavailable) and not (isinstance(error, MirrorRefused) and self._answers):
-                self._failed_at, self._answers = now, False
-                self._is_refused = isinstance(error, MirrorRefused)
+                self._failed_at, self._answers, self._is_refused = now, False, isinstance(error, MirrorRefused)
                 self._schedule.failed(task, now=now, share=_chance.random())  # spreads machines out
             else:  # a record that the mirror refuses while it accepts others is itself at fault
                 seconds = _ELSEWHERE_SECONDS if isinstance(error, LockTimeout) else _OWN_FAULT_SECONDS
@@ -348,6 +344,10 @@ class Schedule:
         """How many records wait or are in hand."""
         return len(self._due.keys() | self._in_hand.keys())
 
+    def waits_since(self, then: float) -> bool:
+        """Whether something that was due then is not done. What changed later may change without end."""
+        return any(it <= then for it in self._in_hand.values()) or any(it.since <= then for it in self._due.values())
+
     @property
     def is_failing(self) -> bool:
         """Whether the mirror did not answer when it was last asked."""
@@ -373,7 +373,7 @@ class Schedule:
     def at_once(self, path: str, *, now: float, look: bool = False) -> None:
         """A record is due now."""
         due = self._due.setdefault(path, _Due(now, now))
-        due.at, due.look = min(due.at, now), due.look or look
+        due.at, due.since, due.look = min(due.at, now), float("-inf"), due.look or look
 
     def hurry(self, *, now: float) -> None:
         """Someone waits: everything is due now, even if the mirror did not answer."""

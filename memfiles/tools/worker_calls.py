@@ -15,7 +15,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from functools import cache, partial
@@ -50,8 +50,9 @@ async def run_in_worker(call: Callable[[], T]) -> T:
     """Run ``call`` in a worker thread with a copy of the caller's context; return its result or raise its error.
 
     A cancellation before the call has begun takes effect at once, and the call is never made. A later one, repeated or
-    not, takes effect when the call has ended; the call's result or error is then dropped. In Trio, the call runs in a
-    thread of Trio's, and a cancellation takes effect at the next checkpoint of the caller.
+    not, takes effect when the call has ended; the call's result or error is then dropped. Where no thread can be
+    started, the call runs in that of the loop. In Trio, the call runs in a thread of Trio's, and a cancellation takes
+    effect at the next checkpoint of the caller.
     """
     try:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -60,7 +61,12 @@ async def run_in_worker(call: Callable[[], T]) -> T:
             raise
         result: T = await trio.to_thread.run_sync(call)
         return result
-    running = _threads().submit(copy_context().run, call)
+    running = Future[T]()
+    waiting: list[Callable[[], T]] = [partial(copy_context().run, call)]
+    try:
+        _threads().submit(_carry_out, waiting, running)
+    except RuntimeError:  # no thread can be started; the call stays in the queue of those that run
+        _carry_out(waiting, running)
 
     def wake(_: object) -> None:
         with suppress(RuntimeError):  # the loop is closed, so there is no waiter
@@ -74,6 +80,22 @@ async def run_in_worker(call: Callable[[], T]) -> T:
             await _wait_through_cancellations(ended)
         raise
     return running.result()
+
+
+def _carry_out(waiting: list[Callable[[], T]], running: Future[T]) -> None:
+    """Make the call that waits, unless another thread has begun it or it was cancelled."""
+    try:
+        call = waiting.pop()
+    except IndexError:
+        return
+    if running.set_running_or_notify_cancel():
+        try:
+            result = call()
+        except BaseException as error:
+            running.set_exception(error)
+            del running  # its error would keep it alive, and it its error
+        else:
+            running.set_result(result)
 
 
 async def _wait_through_cancellations(ended: asyncio.Event) -> None:

@@ -7,17 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import click
 import pytest
 
-from memfiles.cli.failures import ToolFailed
+from memfiles.cli.failures import ToolFailed, failure_of
 from memfiles.cli.program import COMMANDS, program
 from memfiles.errors import MemfilesError
 from tests.cli.command_line import WORKFLOW, run
 from tests.conftest import unavailable
+from tests.support.records import no_thread_starts
 from tests.support.workflows import write_workflow
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -290,3 +292,12 @@ def wait_until_reading(pid: int) -> None:
     while "pipe" not in where.read_text():
         assert time.monotonic() < deadline, "the command never read its stdin"
         time.sleep(0.02)
+
+
+def test_a_server_that_may_have_no_threads_says_so() -> None:
+    """What a task of a server met is reported, not that it was a task; and no bug in memfiles."""
+    with no_thread_starts(), pytest.raises(RuntimeError) as met:
+        threading.Thread(target=int).start()
+    failure = failure_of(ExceptionGroup("of tasks", [met.value]))
+
+    assert ("no_threads", True) == (failure.code, "ulimit -u" in failure.message)

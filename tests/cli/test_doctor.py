@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -416,3 +418,31 @@ def test_what_cannot_be_looked_at_is_one_finding_of_many(memory: Path) -> None:
 
     assert (1, ["fail"], ["ok"]) == (looked.code, states("journals"), states("records"))
     assert "journals: cannot be checked: " in looked.out and "Too many levels of symbolic links" in looked.out
+
+
+@pytest.fixture
+def mounted(
+    memory: Path, require_root: Callable[[], None], require_tool: Callable[[str], str]
+) -> Iterator[Callable[[str], None]]:
+    """``mounted(options)`` makes the memory a small file system of its own, or changes how that is mounted."""
+    require_root()
+
+    def mount(options: str) -> None:
+        subprocess.run([require_tool("mount"), "-t", "tmpfs", "-o", options, "none", str(memory)], check=True)
+
+    yield mount
+    subprocess.run([require_tool("umount"), "-l", str(memory)], check=True)
+
+
+def test_a_file_system_without_room_for_files(mounted: Callable[[str], None]) -> None:
+    """There may be none left while there is space."""
+    mounted("size=200m,nr_inodes=100")
+
+    assert ["ok", "warn"] == states("free space")
+
+
+def test_a_file_system_that_is_mounted_read_only(mounted: Callable[[str], None]) -> None:
+    """No change of owner or mode helps then."""
+    mounted("size=200m,ro")
+
+    assert "mounted read-only" in run("doctor").out

@@ -61,7 +61,7 @@ def sweep(
 ) -> Iterator[Kill]:
     """Run the scenario again and again, killed ``stride`` system calls later each time, until it ends by itself twice.
 
-    ``every``: also before calls that change no file. ``lacking`` names a system call that always fails.
+    ``every``: also before calls that change no file. ``lacking`` names system calls that always fail.
     """
     base = workspace / "base"
     scenario.prepare(base)
@@ -94,8 +94,8 @@ def _run(scenario: Scenario, place: Path, *, kill_before: int, every: bool, lack
                 call_name = call.name
                 child.kill()
                 break
-            if call.name == lacking:
-                child.refuse(errno.EINVAL)
+            if call.name in lacking.split(","):
+                child.refuse(errno.EPERM if call.name == "linkat" else errno.EINVAL)
     os.close(answering)
     return call_name, acknowledged_in(answers)
 
@@ -121,7 +121,7 @@ def run_sweeps(scenarios: Mapping[str, Scenario]) -> None:
     parser.add_argument("workspace", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--every", action="store_true", help="kill also before calls that change no file")
-    parser.add_argument("--lacking", default="", help="a system call that always fails")
+    parser.add_argument("--lacking", default="", help="system calls that always fail")
     parser.add_argument("--stride", type=int, default=1, help="kill before only before one call in so many")
     asked = parser.parse_args()
     for number, name in enumerate(asked.names or scenarios):

@@ -280,3 +280,19 @@ def test_whoever_waits_hears_that_all_is_done_whenever_it_ends() -> None:
     dispatcher.close()
 
     assert (True, (1, 1)) == (is_done, told[-1])
+
+
+def test_whoever_waits_does_not_wait_for_what_changes_later() -> None:
+    """A record that is changed without end while it is pushed is done once it was pushed as it was."""
+    change = RecordChanged("notes", "notes", 1, "append", "process")
+
+    def carry_out(task: Task) -> bool:
+        dispatcher.notice(change)
+        return True
+
+    dispatcher = Dispatcher(carry_out, timers=lambda now: [Timer(bool, at=inf, every=inf)])
+    dispatcher.notice(change)
+    is_done = dispatcher.wait(5.0, insist=True, progress=None)
+    dispatcher.close()
+
+    assert is_done

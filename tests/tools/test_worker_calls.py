@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from memfiles.tools.worker_calls import THREADS, run_in_worker
 from tests.conftest import unavailable
+from tests.support.records import no_thread_starts
 
 CALLER: ContextVar[str] = ContextVar("CALLER", default="nobody")
 
@@ -224,6 +226,24 @@ def test_a_call_in_trio_is_carried_out_as_well() -> None:
         held.may_end.set()
 
     assert ["ada", True, False, True] == trio.run(program)
+
+
+def test_a_call_is_made_once_where_no_thread_can_be_started() -> None:
+    """The thread of the loop makes it, and not one that is busy and free later: that would make a refused change."""
+    held, made = Held(), list[str]()
+
+    async def calls() -> None:
+        other = asyncio.create_task(run_in_worker(held))
+        await held.has_begun()
+        with no_thread_starts():
+            await run_in_worker(partial(made.append, "at once"))
+            held.may_end.set()
+            await other
+            await run_in_worker(partial(made.append, "later"))
+
+    asyncio.run(calls())
+
+    assert ["at once", "later"] == made
 
 
 def test_a_child_of_a_fork_has_threads_of_its_own() -> None:

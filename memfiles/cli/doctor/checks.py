@@ -49,6 +49,7 @@ from memfiles.workflow.workflow import MemoryFile, Workflow
 CheckState = Literal["ok", "warn", "fail"]
 OLDEST_PYTHON = (3, 11)
 LITTLE_SPACE = 64 * 1024 * 1024  # bytes
+LITTLE_FILES = 1000
 NAMED = 3  # unreadable entries named in findings
 MOUNTS = Path("/proc/self/mounts")
 SCHEMA_COMMENT = "yaml-language-server: $schema="
@@ -109,6 +110,8 @@ def check_directory(directory: Path) -> Iterator[CheckResult]:
     mode, owner = stat.S_IMODE(found.st_mode), found.st_uid
     if not stat.S_ISDIR(found.st_mode):
         yield fail("directory", f"{directory} is not a directory; move it away, then run memfiles restore")
+    elif os.statvfs(directory).f_flag & os.ST_RDONLY:
+        yield fail("directory", f"{directory} is on a file system that is mounted read-only")
     elif not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         yield fail("directory", f"{directory} is not writable by you (owner {owner}, mode {mode:04o}); "
                    f"use chown or chmod, or run as its owner")  # fmt: skip
@@ -145,6 +148,8 @@ def check_file_system(directory: Path, *, mounts: Path = MOUNTS) -> Iterator[Che
     free = space.f_bavail * space.f_frsize
     little = warn("free space", f"{free // 1024} KiB left; free some space")
     yield little if free < LITTLE_SPACE else ok("free space", f"{free // 1024**2} MiB left")
+    if space.f_files and space.f_favail < LITTLE_FILES:  # some file systems count none
+        yield warn("free space", f"room for {output.count(space.f_favail, 'file')}; remove some files")
 
 
 def check_store(home: MemoryHome) -> Iterator[CheckResult]:
