@@ -204,9 +204,8 @@ class Transactions:
             try:
                 if (seen := atomic.signature(self._directory, temp)) is None:
                     continue
-                if any(
-                    it and it[1:] == seen[1:] for it in (change.replaces, version.staged)
-                ):  # a copy has its own inode
+                known = [it[1:] for it in (change.replaces, version.staged) if it]  # without the inode, as of a copy
+                if seen[1:] in known:
                     atomic.remove(self._directory, temp)
                 else:  # saved by someone after the record was last read
                     why = "edited by hand just before a new version replaced it"
