@@ -28,7 +28,7 @@ from memfiles.entries.questions import Selector
 from memfiles.entries.reader import EntryDatabase, shown_at
 from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
 from memfiles.index import database, queries
-from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
+from memfiles.index.database import note_forgets, note_unread, noted_forgets, strike_forgets
 from memfiles.index.rows import RowWriter
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import MAX_WHY_BYTES, Entry
@@ -191,7 +191,7 @@ class Forgetter:
                 step()
             except MemfilesError as error:
                 _log.warning("forgotten content may not be removed yet; the next start tries again: %s", error)
-        self._db.unread |= self._db.index.unread | self._db.repository.unread.keys()
+        self._db.unread |= self._db.repository.unread.keys()
 
     def heard(self, change: RecordChanged) -> None:
         """Have a forget of another machine followed here before the next read."""
@@ -315,6 +315,7 @@ class Forgetter:
             for path in left:
                 writer.remove(path)
             writer.finish()
+            note_unread(opened, left)
 
         if paths:
             self._db.has_begun = False

@@ -83,10 +83,10 @@ class EntryDatabase(Struct):
         self.index.catch_up()
         for path in list(self.repository.unread):
             shown_at(self.repository, path)  # which notes whether it can be read now
-        unread = self.index.unread | self.repository.unread.keys()
-        readable = self.unread - unread
+        readable = self.index.returned | (self.unread - self.repository.unread.keys())
+        self.index.returned.difference_update(readable)
         self.unread -= readable
-        self.unread |= unread
+        self.unread |= self.repository.unread.keys()
         if not self.has_begun or readable:
             self.has_begun = True
             self.begin()

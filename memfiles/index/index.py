@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from memfiles.errors import MemfilesError, StorageFailed
 from memfiles.index.catch_up import IndexReplaced, Maintenance, Trust
-from memfiles.index.database import IndexUnusable, create_tables, failures, index_database
+from memfiles.index.database import IndexUnusable, create_tables, failures, index_database, large_folders
 from memfiles.index.pending_writes import MAX_FACTOR, PendingWrites
-from memfiles.index.record_source import RecordSource, Source, StoreSource, large_folders
+from memfiles.index.record_source import RecordSource, Source, StoreSource
 from memfiles.index.rows import PartitionKey, Row, Totals, counted_row, load_sums, row_of, totals_of
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
@@ -56,6 +56,7 @@ class Index:
         self._database = index_database(directory, descriptor)
         self._pending = PendingWrites(descriptor)
         self._maintenance = Maintenance(self._database, records, self._pending)
+        self.returned = self._maintenance.returned
         self._fallback = MemoryFallback(records)
         self._apply = collector_paused()(self._maintenance.apply)  # of what waits here, mostly many rows
         self._writer = BackgroundWriter(partial(self._maintain, self._apply))
@@ -155,8 +156,7 @@ class Index:
         if len(known) <= _FOLDERS_AT_ONCE:
             return self._verified(known, is_all=True, pause=pause)
         starts = range(0, len(known), _FOLDERS_AT_ONCE)
-        parts = [known[start : start + _FOLDERS_AT_ONCE] for start in starts]
-        found = [self._compared(some, pause=pause) for some in parts]
+        found = [self._compared(known[start : start + _FOLDERS_AT_ONCE], pause=pause) for start in starts]
         if None not in found:
             maintenance.compared.add()
         return [path for some in found for path in some or ()]
@@ -291,6 +291,7 @@ class Index:
             if not self._is_stuck:
                 with suppress(IndexUnusable), self._breaker():
                     return self._retried(partial(_within, transaction, work))
+            self._pending.doubt(self.unread)  # the database lacks their rows, also if they are read here
             with failures():
                 return _within(partial(self._fallback.transaction, self._database), work)
 

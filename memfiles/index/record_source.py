@@ -23,12 +23,12 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 
 from memfiles.errors import StorageFailed
-from memfiles.index.database import IndexUnusable
+from memfiles.index.database import LARGE, IndexUnusable
 from memfiles.index.rows import Row, RowWriter, storable
 from memfiles.index.text.fts import as_json
 from memfiles.index.text.languages import made_with
 from memfiles.records import late_logger as _log
-from memfiles.records.keys import ENTRIES, entry_place
+from memfiles.records.keys import entry_place
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, is_of_one_file
 from memfiles.storage.entry_folders import (
@@ -47,7 +47,6 @@ from memfiles.storage.record_store import Records, RecordStore, RemoteStore
 Folders = Collection[str] | None
 """Folders of entries, as in their paths; None for all."""
 
-_FOLDER_AT = len(ENTRIES) + 1
 _ALL = "SELECT path, inode, file_size, mtime_ns FROM entry"
 _SOME = """
     SELECT path, inode, file_size, mtime_ns FROM entry
@@ -58,7 +57,6 @@ _OF_FOLDERS = """
     WHERE scope IN (SELECT value FROM json_each(?))
 """
 _SUMS = "SELECT folder, count, hashes FROM held WHERE folder IN (SELECT value FROM json_each(?))"
-LARGE = 2048  # files, or rows: a look at so many takes 10 ms
 _COMPARED_MAX = 4096  # folders that are remembered
 _AT_ONCE = 256  # records of a store that are read with one question
 _FOLDERS_MAX = 64  # processes of one machine that keep an index of one store
@@ -112,6 +110,18 @@ class RecordSource(Struct, frozen=True):
     heard: ClassVar[str | None] = None
     unread: set[str] = field(default_factory=set)  # records that exist and cannot be read at the moment
 
+    @property
+    def are_unread(self) -> bool:
+        """Whether the records that could not be read still cannot be."""
+        return all(map(self._is_unread, set(self.unread)))
+
+    def _is_unread(self, path: str) -> bool:
+        try:
+            self.read(path)
+        except StorageFailed as error:
+            return is_of_one_file(error)
+        return False
+
     def signature(self, path: str) -> Signature | None:
         """The signature that the row of this file must have; None if there can be no row. ``IndexUnusable``."""
         try:
@@ -134,6 +144,7 @@ class RecordSource(Struct, frozen=True):
         for path in paths:
             found = self.signature(path)
             if found is not None and found == writer.signature(path):
+                self.unread.discard(path)
                 continue
             row = self._row(path) if found is not None else None
             writer.remove(path) if row is None else writer.put(row)
@@ -212,12 +223,6 @@ class RecordSource(Struct, frozen=True):
         yield from known
 
 
-def large_folders(connection: sqlite3.Connection, folders: Collection[str]) -> set[str]:
-    """The folders among these with so many files that examining each would be felt."""
-    statement = f"SELECT folder FROM held WHERE folder IN (SELECT value FROM json_each(?)) AND count > {LARGE}"
-    return {name for (name,) in connection.execute(statement, (as_json(folders),))}
-
-
 def _signatures(ask: Ask, folders: Sequence[str], pause: Pause, *, is_large: bool) -> dict[str, StoredSignature]:
     """The signatures in the rows of these folders; some thousand rows are read at once, so that nobody waits long."""
     names, rows = as_json(folders), list[Any]()
@@ -254,7 +259,7 @@ class StoreSource:
         self._point: str | None = None
         self.heard: str | None = None  # the point in the feed up to which the rows have, or will have, its changes
         self.has_erased = False  # whether a row of what was forgotten or redacted since may have left words in the file
-        self.unread: set[str] = set()
+        self.unread, self.are_unread = set[str](), True
 
     def signature(self, path: str) -> Signature | None:
         """See ``RecordSource``."""
@@ -412,8 +417,3 @@ def _lock_of(folder: Path) -> Descriptor | None:
 
 
 Source = RecordSource | StoreSource
-
-
-def folder_of(path: str) -> str:
-    """The folder of the record at ``path``."""
-    return path[_FOLDER_AT : path.rindex("/")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -203,6 +204,69 @@ def test_records_on_a_damaged_part_of_the_disk_keep_no_other_one_away(
     assert "entries" not in [it.about for it in ceiling.attention]  # at a level that nobody can tell
 
 
+def test_questions_look_at_no_other_record_than_the_one_that_cannot_be_read(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a folder of 10,000 entries takes 200 ms; it is found by the question after it can be read again."""
+    record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
+    listed: list[object] = []
+    listing = os.scandir
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        session.call("memory_search", {"query": "tea"})
+        record.chmod(0)
+        os.utime(record)
+        session.call("memory_list", {})
+        monkeypatch.setattr(os, "scandir", lambda *at: [listed.append(at), listing(*at)][-1])
+        asked = [
+            session.call("memory_search", {"query": "tea"}).data,
+            session.call("memory_list", {}).data,
+            session.call("memory_save", {"key": "cup", "content": "A cup of coffee."}).data,
+            *(session.system_prompt(), session.system_prompt(query="tea")),
+        ]
+        record.chmod(0o600)
+        found = session.call("memory_search", {"query": "tea"})
+        monkeypatch.undo()
+
+    assert [] == listed
+    assert [True, True, False, True, True] == ["milk" in str(each) and "green" not in str(each) for each in asked]
+    assert {"tea", "tea/milk"} == {result["key"] for result in (found.data or {})["results"]}
+
+
+def _as_another_process(do: Callable[[], object], *, is_killed: bool) -> None:
+    """Do it in a process of its own, which is killed right afterwards, or ends."""
+    if not (child := os.fork()):
+        try:
+            do()
+            os.kill(os.getpid(), signal.SIGKILL if is_killed else signal.SIGCONT)
+        finally:
+            os._exit(0)
+    assert (signal.SIGKILL if is_killed else 0) == os.waitpid(child, 0)[1]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_every_process_finds_a_record_again_that_another_one_could_not_read(desk: Path, is_killed: bool) -> None:
+    """Also if that one has ended, or was killed: it took the record out of the index of all."""
+    record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        session.call("memory_search", {"query": "tea"})
+
+        def ask_elsewhere() -> None:
+            other = memfiles.open(desk, watch=False)
+            assert "green" not in str(other.session("support").call("memory_search", {"query": "tea"}).data)
+            if not is_killed:
+                other.close()
+
+        record.chmod(0)
+        os.utime(record)
+        _as_another_process(ask_elsewhere, is_killed=is_killed)
+        record.chmod(0o600)
+        found = session.call("memory_search", {"query": "tea"})
+
+    assert {"tea", "tea/milk"} == {result["key"] for result in (found.data or {})["results"]}
+
+
 @pytest.mark.parametrize("can_examine", [True, False])
 def test_a_damaged_record_keeps_no_other_one_from_the_mirror(
     desk: Path, can_examine: bool, monkeypatch: pytest.MonkeyPatch
@@ -358,6 +422,41 @@ def test_a_note_of_others_that_cannot_be_read_follows_a_forget_as_soon_as_it_can
         found = memory.entries.search(bob, "green").matches
 
     assert ([(key,) for key in keys], [], []) == (forgotten, [*hidden], [*found])
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_note_that_another_process_could_not_read_follows_its_forget_in_every_process(
+    desk: Path, is_killed: bool
+) -> None:
+    """Whoever finds it first once it can be read, also if the one that forgot was killed."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        note = saved("drinks", "Ada drinks green tea.", agent="bob", given_id="a" * 32, made_of=(tea.id,))
+        record = desk.parent / ".memory" / note.path
+        record.parent.mkdir()
+        record.write_bytes(encode_entry(note))
+        assert memory.entries.search(bob, "green").matches
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        assert memory.entries.search(bob, "green").matches
+
+        def forget_elsewhere() -> None:
+            other = memfiles.open(desk, watch=False)
+            other.entries.forget(other.session("support"), key="tea")
+            if not is_killed:
+                other.close()
+
+        record.chmod(0)
+        os.utime(record)
+        _as_another_process(forget_elsewhere, is_killed=is_killed)
+        record.chmod(0o600)
+        memory.entries._reader._db.index.verify()  # as the thread that watches does now and then
+        found = memory.entries.search(bob, "green").matches
+
+    assert [] == [*found]
     assert [] == files_holding(desk.parent, "green tea")
 
 
