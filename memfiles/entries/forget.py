@@ -33,7 +33,7 @@ from memfiles.index.rows import RowWriter
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import MAX_WHY_BYTES, Entry
 from memfiles.records.history import has_lost
-from memfiles.records.keys import check_switch, entry_path, entry_place, id_path, is_id_path, uid_of, user_in
+from memfiles.records.keys import ENTRIES, check_switch, entry_path, entry_place, id_path, is_id_path, uid_of, user_in
 from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
@@ -254,7 +254,8 @@ class Forgetter:
 
     def _check_readable(self, view: View) -> None:
         """``StorageFailed`` if a record of these places cannot be read: it is unknown whether it is selected."""
-        if unread := sorted(it for it in self._db.index.unread if _is_among(it, view)):
+        unlisted = [f"{ENTRIES}/{each.folder}" for each in view if each.folder in self._db.index.unlisted]
+        if unread := unlisted + sorted(it for it in self._db.index.unread if _is_among(it, view)):
             raise StorageFailed(f"nothing was forgotten, as {unread[0]} cannot be read, and may have to go as well")
 
     def _paths_of(self, ids: Collection[str]) -> list[str]:

@@ -19,11 +19,12 @@ from memfiles.errors import LockTimeout
 from memfiles.index.change_log import HEADER_BYTES, ChangeLog, advance
 from memfiles.index.database import failures, note_unread, noted_unread
 from memfiles.index.pending_writes import PendingWrites
-from memfiles.index.record_source import ComparedFolders, Comparison, Folders, Source, StoreSource
+from memfiles.index.record_source import Comparison, Source, StoreSource
 from memfiles.index.rows import Row, storable
 from memfiles.index.text import fts
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
+from memfiles.storage.entry_folders import ComparedFolders, Folders
 
 _READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ?"
 _SETTLED_NS = 100_000_000  # longer than a clock tick of any kernel
@@ -178,6 +179,8 @@ class Maintenance:
         if self.must_compare:
             self.must_compare = False
             self._distrust()
+        if self.trust is Trust.CURRENT and (again := self._records.unlisted.listed_again()):
+            self._distrust(again)
         if self.trust is Trust.UNVERIFIED:
             self._verify(self._suspect)
         if self._must_scrub or (self._is_first and self._records.has_erased):
@@ -310,19 +313,23 @@ class Maintenance:
             return _is_complete(connection) and _noted_times(connection) == settled
 
     def _compare(self, folders: Folders, look: Comparison) -> None:
-        connection = self._connection()
-        self._pending.doubt(self._records.unread)  # they may be read here by a transaction that fails
-        with failures():
-            self.left_over.extend(look.left_over)
-            found = self._records.differing(
-                lambda work: work(connection), self.left_over, folders=folders, but=look.folders
-            )
-            differing = [*look.differing, *found]
-            for start in range(0, len(differing), _BATCH):
-                with self.transaction() as connection:
-                    self._refresh(connection, differing[start : start + _BATCH])
-            if differing:
-                self._pending.land()
+        connection, unlisted = self._connection(), set(self._records.unlisted)
+        try:
+            with failures():
+                self.left_over.extend(look.left_over)
+                found = self._records.differing(
+                    lambda work: work(connection), self.left_over, folders=folders, but=look.folders
+                )
+                differing = [*look.differing, *found]
+                for start in range(0, len(differing), _BATCH):
+                    with self.transaction() as connection:
+                        self._refresh(connection, differing[start : start + _BATCH])
+                if differing:
+                    self._pending.land()
+        except BaseException:  # what was found again in vain is looked for no longer
+            self._distrust()
+            raise
+        self.returned |= unlisted - self._records.unlisted.keys()
         self.compared.add(folders)
 
     def _refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
@@ -334,7 +341,7 @@ class Maintenance:
         self.returned |= (before | noted) - unread
         if unread != noted:
             note_unread(connection, unread - noted, can_be_read=noted - unread)
-        if new := unread - before:
+        if new := unread - (before & noted):
             self._pending.settle(self._pending.intend(list(new)))
 
 

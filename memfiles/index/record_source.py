@@ -32,20 +32,18 @@ from memfiles.records.keys import entry_place
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, is_of_one_file
 from memfiles.storage.entry_folders import (
+    Folders,
     FolderSum,
     Pause,
     StoredSignature,
+    UnlistedFolders,
     files,
-    folder_sum,
     folder_times,
     in_parts,
     no_pause,
     stamp,
 )
 from memfiles.storage.record_store import Records, RecordStore, RemoteStore
-
-Folders = Collection[str] | None
-"""Folders of entries, as in their paths; None for all."""
 
 _ALL = "SELECT path, inode, file_size, mtime_ns FROM entry"
 _SOME = """
@@ -57,7 +55,6 @@ _OF_FOLDERS = """
     WHERE scope IN (SELECT value FROM json_each(?))
 """
 _SUMS = "SELECT folder, count, hashes FROM held WHERE folder IN (SELECT value FROM json_each(?))"
-_COMPARED_MAX = 4096  # folders that are remembered
 _AT_ONCE = 256  # records of a store that are read with one question
 _FOLDERS_MAX = 64  # processes of one machine that keep an index of one store
 _STORE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -80,30 +77,12 @@ class Comparison(Struct, frozen=True):
     left_over: Sequence[str] = ()  # temp files of dead writers
 
 
-class ComparedFolders:
-    """The folders whose files were compared with their rows since the start of this process."""
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
-        self.are_all = False
-
-    def missing(self, folders: Iterable[str]) -> list[str]:
-        """The folders among these that were not compared."""
-        return [] if self.are_all else [folder for folder in folders if folder not in self._names]
-
-    def add(self, folders: Folders = None) -> None:
-        """These folders were compared, or all; of very many some are forgotten, as comparing again costs little."""
-        if folders is None or len(self._names) > _COMPARED_MAX:
-            self._names.clear()
-        self.are_all |= folders is None
-        self._names.update(folders or ())
-
-
 class RecordSource(Struct, frozen=True):
     """The records on disk: ``read`` returns the row of the record at a path, None if it is gone or unreadable."""
 
     directory: int
     read: Callable[[str], Row | None]
+    unlisted: UnlistedFolders
     has_feed: ClassVar[bool] = False
     is_kept: ClassVar[bool] = False
     has_erased: ClassVar[bool] = False
@@ -112,8 +91,8 @@ class RecordSource(Struct, frozen=True):
 
     @property
     def are_unread(self) -> bool:
-        """Whether the records that could not be read still cannot be."""
-        return all(map(self._is_unread, set(self.unread)))
+        """Whether the records and folders that could not be read still cannot be."""
+        return all(map(self._is_unread, set(self.unread))) and not self.unlisted.listed_again()
 
     def _is_unread(self, path: str) -> bool:
         try:
@@ -152,7 +131,7 @@ class RecordSource(Struct, frozen=True):
 
     def times(self) -> dict[str, int]:
         """When each folder of entries last changed; see ``folder_times``."""
-        return folder_times(self.directory)
+        return {name: at for name, at in folder_times(self.directory).items() if name not in self.unlisted}
 
     def stamp(self, folder: str) -> int:
         """Set the time of a folder to now; see ``entry_folders.stamp``."""
@@ -210,13 +189,14 @@ class RecordSource(Struct, frozen=True):
         second look.
         """
         wanted = set(ask(self.folders) if folders is None else folders).difference(but)
-        found = {each: folder_sum(self.directory, each, pause) for each in wanted}
+        found = {each: self.unlisted.sum(each, pause) for each in wanted}
         noted = ask(partial(_rows, _SUMS, (as_json(wanted),))) if wanted else []
         sums = dict.fromkeys(wanted, FolderSum()) | {name: FolderSum(*noted_sum) for name, *noted_sum in noted}
         doubted = sorted(each for each in wanted if found[each] != sums[each])
         known = _signatures(ask, doubted, pause, is_large=sum(sums[each].number for each in doubted) > LARGE)
         for folder in doubted:
-            for path, signature in in_parts(files(self.directory, folder, left_over), pause):
+            listed = files(self.directory, folder, left_over) if folder not in self.unlisted else ()
+            for path, signature in in_parts(listed, pause):
                 of_row = known.pop(path, None)
                 if of_row != signature and (of_row is not None or entry_place(path) is not None):
                     yield path
@@ -260,6 +240,7 @@ class StoreSource:
         self.heard: str | None = None  # the point in the feed up to which the rows have, or will have, its changes
         self.has_erased = False  # whether a row of what was forgotten or redacted since may have left words in the file
         self.unread, self.are_unread = set[str](), True
+        self.unlisted = UnlistedFolders(self.descriptor)  # there are none
 
     def signature(self, path: str) -> Signature | None:
         """See ``RecordSource``."""

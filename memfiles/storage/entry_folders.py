@@ -11,14 +11,15 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from msgspec import Struct
 
+from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, FILES, TEMP_PREFIX, USERS, entry_place, is_entry_folder, uid_of
-from memfiles.storage.atomic import Descriptor, Signature, file_hash, is_of_one_file, is_settled
+from memfiles.storage.atomic import Descriptor, Signature, file_hash, is_of_one_file, is_settled, reason
 from memfiles.storage.record_store import Changes
 
 MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
@@ -28,6 +29,9 @@ _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _POLL_SECONDS = 0.05
 _POLL_SHARE = 25  # looking at the folders takes so much less time than waiting
 _FILES_AT_ONCE = 128
+_COMPARED_MAX = 4096  # folders that are remembered
+Folders = Collection[str] | None
+"""Folders of entries, as in their paths; None for all."""
 Pause = Callable[[], None]
 """What long work in a background thread calls now and then; it ends the work by raising."""
 T = TypeVar("T")
@@ -53,11 +57,18 @@ class FolderSum(Struct, frozen=True):
     hashes: int = 0
 
 
-def folder_times(directory: int, *, users: bool = True) -> dict[str, int]:
-    """When each folder last changed that can hold entries by its name, in nanoseconds: of agents and their users."""
+def folder_times(directory: int, *, users: bool = True, is_strict: bool = False) -> dict[str, int]:
+    """When each folder last changed that can hold entries by its name, in nanoseconds: of agents and their users.
+
+    The users of an agent whose folder cannot be read at the moment are left out, unless ``is_strict``.
+    """
     found = dict(_times_in(directory, ""))
     for agent in [*found, FILES] if users else ():
-        found.update(_times_in(directory, f"{agent}/{USERS}/"))
+        try:
+            found.update(_times_in(directory, f"{agent}/{USERS}/"))
+        except OSError as error:
+            if is_strict or not is_of_one_file(error):
+                raise
     return found
 
 
@@ -99,6 +110,65 @@ def folder_sum(directory: int, folder: str, pause: Pause = no_pause) -> FolderSu
     return FolderSum(count, hashes & MASK)
 
 
+class ComparedFolders:
+    """The folders whose files were compared with their rows since the start of this process."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self.are_all = False
+
+    def missing(self, folders: Iterable[str]) -> list[str]:
+        """The folders among these that were not compared."""
+        return [] if self.are_all else [folder for folder in folders if folder not in self._names]
+
+    def add(self, folders: Folders = None) -> None:
+        """These folders were compared, or all; of very many some are forgotten, as comparing again costs little."""
+        if folders is None or len(self._names) > _COMPARED_MAX:
+            self._names.clear()
+        self.are_all |= folders is None
+        self._names.update(folders or ())
+
+
+class UnlistedFolders(dict[str, str]):
+    """Folders of entries that could not be listed when that was last tried, and why: each is logged once."""
+
+    def __init__(self, directory: int) -> None:
+        """``directory`` is the memory directory's descriptor."""
+        super().__init__()
+        self._directory = directory
+
+    @contextmanager
+    def noted(self, folder: str) -> Iterator[None]:
+        """List a folder in this block, which ends where that is not possible at the moment."""
+        try:
+            yield
+        except OSError as error:
+            if not is_of_one_file(error):
+                raise
+            if folder not in self:
+                _log.warning("the folder %s/%s is left out until it can be listed: %s", ENTRIES, folder, reason(error))
+            self[folder] = f"the folder {ENTRIES}/{folder} cannot be listed: {reason(error)}"
+        else:
+            self.pop(folder, None)
+
+    def sum(self, folder: str, pause: Pause) -> FolderSum:
+        """As ``folder_sum``; of a folder that cannot be listed, a sum that no rows have."""
+        with self.noted(folder):
+            return folder_sum(self._directory, folder, pause)
+        return FolderSum(-1)
+
+    def listed_again(self) -> set[str]:
+        """Those among them that can be listed now, or are gone."""
+        return {folder for folder in list(self) if not self._has(folder)}
+
+    def _has(self, folder: str) -> bool:
+        try:
+            next(_listed(self._directory, f"{ENTRIES}/{folder}"), None)
+        except OSError as error:
+            return is_of_one_file(error)
+        return False
+
+
 def _is_there(error: OSError) -> bool:
     """Whether a file is there that cannot be examined; False if it is gone. Any other error is raised."""
     if not (is_gone := isinstance(error, FileNotFoundError)) and not is_of_one_file(error):
@@ -135,7 +205,7 @@ def wait(directory: int, since: str, *, seconds: float) -> bool:
 
 def _folders(directory: int) -> dict[str, object]:
     found = {"": os.fstat(directory).st_mtime_ns}
-    found |= {f"{ENTRIES}/{name}": at for name, at in folder_times(directory).items()}
+    found |= {f"{ENTRIES}/{name}": at for name, at in folder_times(directory, is_strict=True).items()}
     return {folder: at if is_settled(Signature(0, 0, at)) else [at] for folder, at in found.items()}
 
 

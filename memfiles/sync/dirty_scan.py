@@ -31,7 +31,7 @@ Care = Literal["patient", "usual", "thorough"]
 class DirtyRecord(NamedTuple):
     """A record whose present version the mirror has not acknowledged, and when it was written (ns, wall clock).
 
-    ``unread`` says why it cannot be read at the moment, so it is unknown whether it must be pushed.
+    ``unread`` says why it, or a folder of entries, cannot be read at the moment, so it is unknown what must be pushed.
     """
 
     path: str
@@ -77,7 +77,8 @@ class DirtyScan:
         dirty = self._compare(listing.signatures(listing.file_paths()), under="")
         for folder, changed_ns in listing.folders().items():
             dirty += self._compare_folder(folder, changed_ns, care=care)
-        return dirty
+        unlisted = {f"{ENTRIES}/{folder}": StorageFailed(why) for folder, why in list(listing.unlisted.items())}
+        return dirty + [DirtyRecord(folder, time_ns(), error) for folder, error in unlisted.items()]
 
     def recheck(self, path: str) -> None:
         """Compare this record again in the next scan although its folder did not change: its copy may be lost."""
@@ -106,7 +107,7 @@ class DirtyScan:
                 self._compared[folder] = replace(before, dirty=[record.path for record in dirty])
                 return dirty
             dirty = self._compare(self._replica.listing.entries_in(folder), under=f"{ENTRIES}/{folder}")
-        is_sure = is_settled(Signature(0, 0, changed_ns))
+        is_sure = is_settled(Signature(0, 0, changed_ns)) and folder not in self._replica.listing.unlisted
         self._compared[folder] = _Compared(changed_ns, is_sure, monotonic(), [record.path for record in dirty])
         return dirty
 

@@ -211,13 +211,18 @@ def test_questions_look_at_no_other_record_than_the_one_that_cannot_be_read(
     record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
     listed: list[object] = []
     listing = os.scandir
+
+    def scan(at: Any) -> Any:
+        listed.append(at)
+        return listing(at)
+
     with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
         session = memory.session("support")
         session.call("memory_search", {"query": "tea"})
         record.chmod(0)
         os.utime(record)
         session.call("memory_list", {})
-        monkeypatch.setattr(os, "scandir", lambda *at: [listed.append(at), listing(*at)][-1])
+        monkeypatch.setattr(os, "scandir", scan)
         asked = [
             session.call("memory_search", {"query": "tea"}).data,
             session.call("memory_list", {}).data,
@@ -422,6 +427,76 @@ def test_a_note_of_others_that_cannot_be_read_follows_a_forget_as_soon_as_it_can
         found = memory.entries.search(bob, "green").matches
 
     assert ([(key,) for key in keys], [], []) == (forgotten, [*hidden], [*found])
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+def _of_bob(desk: Path, **said: Any) -> Path:
+    """An entry in a folder that is not known yet, as if it was the first of an agent."""
+    entry = saved("drinks", "Ada drinks green tea.", agent="bob", given_id="a" * 32, **said)
+    record = desk.parent / ".memory" / entry.path
+    record.parent.mkdir()
+    record.write_bytes(encode_entry(entry))
+    return record
+
+
+def test_a_folder_that_may_not_be_listed_keeps_no_other_one_away(desk: Path) -> None:
+    """As that of an agent whose first entry root saved: the others are served and mirrored, and it comes later."""
+    bob, bucket = Visitor("bob"), desk.parent / "bucket"
+    bucket.mkdir()
+    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
+    desk.write_text(text, "utf-8")
+    with memfiles.open(desk, watch=False) as memory:
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+        assert (memory.sync.flush(60), memory.sync.pull().pending) == (True, ())
+    folder = _of_bob(desk).parent
+    with _nobody(desk.parent):
+        folder.chmod(0)
+        with memfiles.open(desk, watch=False) as memory:
+            session = memory.session("support")
+            answers = [
+                session.call("memory_save", {"key": "cup", "content": "A cup of coffee."}),
+                session.call("memory_search", {"query": "coffee"}),
+                session.call("memory_list", {}),
+            ]
+            prompt, hidden = session.system_prompt(), memory.entries.search(bob, "green").matches
+            with pytest.raises(StorageFailed, match="nothing was forgotten, as entries/bob cannot be read"):
+                memory.entries.forget(bob, kind="note")
+            forgotten = memory.entries.forget(session, key="cup").keys
+            is_pushed, report, status = memory.sync.flush(60), memory.sync.pull(), memory.sync.status()
+            folder.chmod(0o700)
+            found = memory.entries.search(bob, "green").matches
+            is_pushed_later, later = memory.sync.flush(60), memory.sync.status()
+
+    assert [False] * 3 == [answer.is_error for answer in answers]
+    assert ["cup", "tea"] == sorted(it["key"] for it in (answers[-1].data or {})["memories"])
+    assert ("coffee" in prompt, [], ("cup",)) == (True, [*hidden], forgotten)
+    assert (True, ("entries/bob",), 1) == (is_pushed, tuple(report.pending), status.pending)
+    assert "the folder entries/bob cannot be listed: Permission denied" in str(status.last_error)
+    assert (["drinks"], True, 0, None) == (
+        [it.found.key for it in found],
+        is_pushed_later,
+        later.pending,
+        later.last_error,
+    )
+    assert any(b"green tea" in path.read_bytes() for path in bucket.rglob("*.json") if "bob" in str(path))
+
+
+def test_a_note_in_a_folder_that_may_not_be_listed_follows_a_forget_as_soon_as_it_may_be(desk: Path) -> None:
+    """Nobody knew that it is there; no search finds what was forgotten meanwhile."""
+    with memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        memory.entries.forget(session, key="tea/milk")
+        tea = memory.entries.get(session, "tea")
+        assert tea is not None
+    folder = _of_bob(desk, made_of=(tea.id,)).parent
+    with _nobody(desk.parent):
+        folder.chmod(0)
+        with memfiles.open(desk, watch=False) as memory:
+            memory.entries.forget(memory.session("support"), key="tea")
+            folder.chmod(0o700)
+            found = memory.entries.search(Visitor("bob"), "green").matches
+
+    assert [] == [*found]
     assert [] == files_holding(desk.parent, "green tea")
 
 
