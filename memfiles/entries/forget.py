@@ -148,13 +148,16 @@ class Forgetter:
         Errors as of ``forget``.
         """
         graves: dict[str, list[Mark]] = {}
-        for path, buried in self._db.index.ask(database.buried):
+        tombstones = self._db.index.ask(database.buried)
+        for path, buried in tombstones:
             mark, entry = self._db.mark(path), shown_at(self._db.repository, buried)
             if mark is not None and entry is not None and buries(mark, entry):
                 graves.setdefault(buried, []).append(mark)
-        for note in self._db.entries((it.path for it in self._db.index.ask(queries.all_made_of_others)), at=shown_at):
+        made = [it.path for it in self._db.index.ask(queries.all_made_of_others)]
+        for note in self._db.entries(made, at=shown_at):
             if found := self._forgotten_sources(note):
                 graves.setdefault(note.path, []).extend(found)
+        self._leave_out({*(buried for _, buried in tombstones), *made} & self._db.repository.unread.keys())
         if not graves:
             return
         self.note({entry.path: entry.revision for entry in self._db.entries(graves)})

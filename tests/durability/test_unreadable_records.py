@@ -500,6 +500,42 @@ def test_a_note_in_a_folder_that_may_not_be_listed_follows_a_forget_as_soon_as_i
     assert [] == files_holding(desk.parent, "green tea")
 
 
+@pytest.mark.parametrize("is_note", [False, True])
+def test_what_another_machine_forgot_is_not_found_in_a_record_that_cannot_be_read(desk: Path, is_note: bool) -> None:
+    """A search shows what the index read of such a record as long as it stays as it was, but not then."""
+    bob, bucket = Visitor("bob"), desk.parent / "bucket"
+    bucket.mkdir()
+    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
+    desk.write_text(text, "utf-8")
+    there = write_workflow(desk.parent / "there", text)
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = _of_bob(desk, made_of=(tea.id,))
+        assert memory.entries.search(bob, "green").matches
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+        assert memory.sync.flush(60)
+    if not is_note:
+        record = next(
+            it for it in desk.parent.rglob(".memory/entries/support/*.json") if b"green tea" in it.read_bytes()
+        )
+    with memfiles.open(there, watch=False) as memory:
+        memory.entries.forget(memory.session("support"), key="tea")
+        assert memory.sync.flush(60)
+    _settle(record, is_changed=False)
+    record.chmod(0)
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        memory.sync.pull()
+        callers = memory.session("support"), bob
+        hidden = [match for caller in callers for match in memory.entries.search(caller, "green").matches]
+        record.chmod(0o600)
+        memory.sync.pull()
+        found = [match for caller in callers for match in memory.entries.search(caller, "green").matches]
+
+    assert ([], []) == (hidden, found)
+    assert [] == files_holding(desk.parent, "green tea")
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_note_that_another_process_could_not_read_follows_its_forget_in_every_process(
     desk: Path, is_killed: bool
