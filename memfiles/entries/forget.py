@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from time import monotonic
 from types import MappingProxyType
 from typing import Any
 
@@ -44,6 +45,7 @@ from memfiles.storage.store import kept_with
 
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run stays private
 _AT_ONCE = 1000
+AGAIN_SECONDS = 300.0  # between two tries to finish or follow a forget, which may wait 30 s for a lock
 
 
 class Forgotten(Struct, frozen=True):
@@ -188,12 +190,15 @@ class Forgetter:
         self.complete(self._bury(noted, targets, stamp, why=why), noted=noted)
 
     def begin(self) -> None:
-        """Finish a forget that a kill interrupted, and follow those of other machines; a failure is only logged."""
+        """Finish a forget that a kill interrupted, and follow those of others; a failure is logged, and tried again."""
         for step in (self.finish, self.follow):
             try:
                 step()
-            except MemfilesError as error:
-                _log.warning("forgotten content may not be removed yet; the next start tries again: %s", error)
+            except BaseException as error:  # also an interrupt: the program may go on
+                self._db.begin_at = min(self._db.begin_at, monotonic() + AGAIN_SECONDS)
+                if not isinstance(error, MemfilesError):
+                    raise
+                _log.warning("forgotten content may not be removed yet; some minutes later it is tried again: %s", error)
         self._db.unread |= self._db.repository.unread.keys()
 
     def heard(self, change: RecordChanged) -> None:
@@ -202,7 +207,7 @@ class Forgetter:
             return
         record = self._db.repository.look(change.path).record
         if not isinstance(record, Entry) or record.sources or any(map(self._db.is_forgotten, record.mortal_ids)):
-            self._db.has_begun = False
+            self._db.begin_at = 0.0
 
     def release(self, paths: Sequence[str]) -> None:
         """Remove the earlier content of these records from the index, the journals and the kept copies.
@@ -321,8 +326,7 @@ class Forgetter:
             writer.finish()
             note_unread(opened, left)
 
-        if paths:
-            self._db.has_begun = False
+        self._db.begin_at = 0.0 if paths else self._db.begin_at
         if left := [path for path in paths if shown_at(self._db.repository, path) is None]:
             try:
                 self._db.index.change(remove)

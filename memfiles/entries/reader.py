@@ -13,7 +13,9 @@ from contextlib import suppress
 from datetime import date
 from functools import partial
 from itertools import islice
+from math import inf
 from operator import attrgetter
+from time import monotonic
 from typing import TypeGuard, TypeVar, cast
 
 from msgspec import Struct, field
@@ -57,7 +59,7 @@ EntryAt = Callable[[EntryRepository, str], Entry | None]
 class EntryDatabase(Struct):
     """The records and the index of one open memory, with its rules and its clock; all operations share it.
 
-    ``begin`` is called when the index is up to date for the first time, and again once ``has_begun`` is reset.
+    ``begin`` is called when the index is up to date for the first time, and again from ``begin_at`` on (monotonic).
     ``erase`` erases those of the entries at some paths whose time is over.
     """
 
@@ -68,8 +70,8 @@ class EntryDatabase(Struct):
     now: Callable[[], str]
     begin: Callable[[], None]
     erase: Callable[[Sequence[str]], None]
-    has_begun: bool = False
-    unread: set[str] = field(default_factory=set)  # may hold what was forgotten; changed in place, as threads share it
+    begin_at: float = 0.0
+    unread: set[str] = field(default_factory=set)  # may hold what was forgotten
 
     def refresh(self, view: Sequence[Partition] | None = None) -> None:
         """Bring the index up to date with every change that anyone made.
@@ -85,10 +87,9 @@ class EntryDatabase(Struct):
             shown_at(self.repository, path)  # which notes whether it can be read now
         readable = self.index.returned | (self.unread - self.repository.unread.keys())
         self.index.returned.difference_update(readable)
-        self.unread -= readable
-        self.unread |= self.repository.unread.keys()
-        if not self.has_begun or readable:
-            self.has_begun = True
+        self.unread = set(self.repository.unread)
+        if readable or monotonic() >= self.begin_at:
+            self.begin_at = inf
             self.begin()
 
     def change(

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -495,6 +496,42 @@ def test_a_note_in_a_folder_that_may_not_be_listed_follows_a_forget_as_soon_as_i
             memory.entries.forget(memory.session("support"), key="tea")
             folder.chmod(0o700)
             found = memory.entries.search(Visitor("bob"), "green").matches
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("fails", [StorageFailed, KeyboardInterrupt])
+def test_a_forget_that_could_not_be_followed_is_tried_again(
+    desk: Path, fails: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a note in a folder that may not be written for a while; nobody has to start the program again for that."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        for key in ("tea", "tea/milk"):
+            memory.entries.forget(memory.session("support"), key=key)
+    folder = _of_bob(desk, made_of=(tea.id,)).parent
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        if fails is StorageFailed:
+            folder.chmod(0o500)
+            memory.entries.search(bob, "green")
+            folder.chmod(0o700)
+        else:
+            opening = os.open
+
+            def interrupt(path: Any, *given: Any, **more: Any) -> int:
+                if given[0] & os.O_CREAT and "/bob/" in os.fspath(path):
+                    signal.raise_signal(signal.SIGINT)
+                return opening(path, *given, **more)
+
+            monkeypatch.setattr(os, "open", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                memory.entries.search(bob, "green")
+            monkeypatch.undo()
+        monkeypatch.setattr("memfiles.entries.reader.monotonic", lambda: inf)  # much later
+        found = memory.entries.search(bob, "green").matches
 
     assert [] == [*found]
     assert [] == files_holding(desk.parent, "green tea")
