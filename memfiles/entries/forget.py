@@ -198,7 +198,7 @@ class Forgetter:
                 self._db.begin_at = min(self._db.begin_at, monotonic() + AGAIN_SECONDS)
                 if not isinstance(error, MemfilesError):
                     raise
-                _log.warning("forgotten content may not be removed yet; some minutes later it is tried again: %s", error)
+                _log.warning("forgotten content may not be removed yet; it is tried again later: %s", error)
         self._db.unread |= self._db.repository.unread.keys()
 
     def heard(self, change: RecordChanged) -> None:
