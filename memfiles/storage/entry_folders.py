@@ -146,8 +146,8 @@ class UnlistedFolders(dict[str, str]):
             if not is_of_one_file(error):
                 raise
             if folder not in self:
-                _log.warning("the folder %s/%s is left out until it can be listed: %s", ENTRIES, folder, reason(error))
-            self[folder] = f"the folder {ENTRIES}/{folder} cannot be listed: {reason(error)}"
+                _log.warning("%s; it is left out until it can be", reason(error))
+            self[folder] = reason(error)
         else:
             self.pop(folder, None)
 
@@ -234,6 +234,6 @@ def _listed(directory: int, folder: str) -> Iterator[os.DirEntry[str]]:
     except OSError as error:
         if error.errno in _NO_FOLDER:
             return
-        raise
+        raise OSError(error.errno, f"the folder {folder} cannot be listed: {error.strerror}") from error
     with os.scandir(descriptor) as found:
         yield from found
