@@ -257,13 +257,13 @@ class Forgetter:
         survivors = [note for note in made if stands_for(note, targets.ids) and not targets.include(note)]
         held_at = self._paths_of(sources - targets.ids)
         holders = [*self._db.entries(held_at), *self._moved_from(view, selector.key), *survivors]
-        held_by = tuple(sorted({entry.key for entry in holders if is_seen(view, entry)}))
-        return _Found(tuple(entries), tuple(survivors), held_by)
+        return _Found(tuple(entries), tuple(survivors), tuple(sorted({it.key for it in holders if is_seen(view, it)})))
 
     def _check_readable(self, view: View) -> None:
         """``StorageFailed`` if a record of these places cannot be read: it is unknown whether it is selected."""
-        unlisted = [f"{ENTRIES}/{each.folder}" for each in view if each.folder in self._db.index.unlisted]
-        if unread := unlisted + sorted(it for it in self._db.index.unread if _is_among(it, view)):
+        folders = {above for each in view for above in (each.folder, each.folder.rpartition("/")[0])}
+        unlisted = [f"{ENTRIES}/{each}" for each in sorted(folders & self._db.index.unlisted.keys())]
+        if unread := unlisted + sorted(it for it in set(self._db.index.unread) if _is_among(it, view)):
             raise StorageFailed(f"nothing was forgotten, as {unread[0]} cannot be read, and may have to go as well")
 
     def _paths_of(self, ids: Collection[str]) -> list[str]:
@@ -328,10 +328,11 @@ class Forgetter:
 
         self._db.begin_at = 0.0 if paths else self._db.begin_at
         if left := [path for path in paths if shown_at(self._db.repository, path) is None]:
+            token = self._db.index.intend(left)  # so that every process looks at them
             try:
                 self._db.index.change(remove)
             finally:
-                self._db.index.doubt(left)
+                self._db.index.settle(token)
 
     def note(self, revisions: Mapping[str, int]) -> None:
         """Note records whose content is to go, by path with their revisions, so that the next start finishes that."""
@@ -395,8 +396,7 @@ class Forgetter:
 
 def _is_among(path: str, view: View) -> bool:
     """Whether a record is in one of these places; the folder of an agent has below it those of its users."""
-    place = entry_place(path)
-    return place is not None and any(place[0] == each.folder for each in view)
+    return (place := entry_place(path)) is not None and any(place[0] == each.folder for each in view)
 
 
 def _has_lost(record: EntryRecord, *, after: int) -> bool:

@@ -28,6 +28,7 @@ from memfiles.entries.questions import Answers, Listing, as_text, found_by, list
 from memfiles.entries.results import Found, Page, Results, found_in
 from memfiles.errors import EntryNotFound, StorageFailed
 from memfiles.index import queries
+from memfiles.index.database import note_followed
 from memfiles.index.index import Index
 from memfiles.index.queries import Filters, PagePlace
 from memfiles.index.rows import Row, row_of
@@ -76,14 +77,13 @@ class EntryDatabase(Struct):
     def refresh(self, view: Sequence[Partition] | None = None) -> None:
         """Bring the index up to date with every change that anyone made.
 
-        And, once, with every file in the folders of ``view``, or with every file on disk: one that was edited in place
-        while nothing ran is known by nothing else. This check also finds and removes temp files that killed writers
-        left.
+        And, once, with every file in the folders of ``view``, or on disk: one that was edited while nothing ran is
+        known by nothing else. This check also finds and removes temp files that killed writers left.
         """
         if self.index.verify(None if view is None else {partition.folder for partition in view}, once=True):
             sweep(with_files(self.store))
         self.index.catch_up()
-        for path in list(self.repository.unread):
+        for path in self.repository.unread.keys() - self.index.unread:  # the index tried the others
             shown_at(self.repository, path)  # which notes whether it can be read now
         readable = self.index.returned | (self.unread - self.repository.unread.keys())
         self.index.returned.difference_update(readable)
@@ -91,6 +91,8 @@ class EntryDatabase(Struct):
         if readable or monotonic() >= self.begin_at:
             self.begin_at = inf
             self.begin()
+            if readable and self.begin_at == inf:
+                self.index.change(lambda connection: note_followed(connection, readable), durable=False)
 
     def change(
         self,
@@ -172,8 +174,7 @@ class EntryDatabase(Struct):
 
     def rows(self, view: Sequence[Partition], *, wanted: Filters | None = None) -> list[Row]:
         """The rows of the view's records that match, hidden or not."""
-        chosen = wanted or Filters()
-        return self.index.ask(lambda connection: queries.matching(connection, queries.parts(connection, view), chosen))
+        return self.index.ask(lambda it: queries.matching(it, queries.parts(it, view), wanted or NO_FILTERS))
 
 
 _summarised = attrgetter(  # in the order of an ``EntrySummary``
@@ -253,7 +254,7 @@ class EntryReader:
             read = partial(self._of_hit, self._db.store.view([hit.path for hit in hits]))
             answers = Answers(query, hits, meaning=question is not None, why_no_meaning=why, read=read)
             made = use(answers)
-            if not answers.are_late:
+            if not (answers.are_late or self._db.index.returned):
                 break
         return answers, made
 
@@ -261,9 +262,8 @@ class EntryReader:
         """The visible entries of a list, ``limit`` at a time; ``given`` are the arguments of ``listing``."""
         check_whole(limit, what="limit", least=1, most=MAX_PAGE)
         asked = listing(now=self._db.now(), **given)
-        after = asked.after
         view, now = view_of(caller, self._db.rules.levels), self._db.now()
-        found: list[Found] = []
+        after, found = asked.after, list[Found]()
         while len(found) <= limit:
             self._db.refresh(view)
             rows = self._rows(view, asked, now=now, after=after, limit=limit + 1 - len(found))

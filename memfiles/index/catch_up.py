@@ -22,6 +22,7 @@ from memfiles.index.pending_writes import PendingWrites
 from memfiles.index.record_source import Comparison, Source, StoreSource
 from memfiles.index.rows import Row, storable
 from memfiles.index.text import fts
+from memfiles.records.keys import is_entry_folder
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 from memfiles.storage.entry_folders import ComparedFolders, Folders
@@ -80,6 +81,7 @@ class Maintenance:
         self.compared = ComparedFolders()
         self.left_over: list[str] = []  # temp files of dead writers that were found and not returned yet
         self._is_first, self._must_scrub = True, False
+        self._noted_returned: set[str] = set()  # as of the last look at the notes
         self.must_compare = False  # all records, as the feed has started over
         self._opened: sqlite3.Connection | None = None  # the one that ``trust`` is about
         self._watched: dict[str, Signature | None] = {}  # records that other processes may be changing
@@ -116,7 +118,9 @@ class Maintenance:
                     noted, times = _noted_times(connection), self._records.times()
                     is_known = self._records.resume(_meta(connection, "point"))
                     self._distrust({name for name, _ in noted.items() ^ times.items()} if is_known else None)
-                    self._records.unread.update(noted_unread(connection))
+                    unread, self._noted_returned = noted_unread(connection)
+                    self._records.unread.update(unread)
+                    self.returned |= self._noted_returned
                     self._must_scrub = _meta(connection, "unscrubbed") is not None
                 self._opened = connection
             if log.is_alone and not self._is_sealed(connection, log):
@@ -180,7 +184,7 @@ class Maintenance:
             self.must_compare = False
             self._distrust()
         if self.trust is Trust.CURRENT and (again := self._records.unlisted.listed_again()):
-            self._distrust(again)
+            self._distrust(again if all(map(is_entry_folder, again)) else None)  # or what is in those of users
         if self.trust is Trust.UNVERIFIED:
             self._verify(self._suspect)
         if self._must_scrub or (self._is_first and self._records.has_erased):
@@ -301,6 +305,7 @@ class Maintenance:
         look = look or Comparison(time.time_ns(), self._records.times())
         self._compare(folders, look)
         self._records.take()
+        look = replace(look, times={it: at for it, at in look.times.items() if it not in self._records.unlisted})
         if folders is not None or not self._is_noted(look):
             with self.transaction() as connection:
                 _note_complete(connection, look.times, folders=folders, now_ns=look.at_ns)
@@ -313,7 +318,7 @@ class Maintenance:
             return _is_complete(connection) and _noted_times(connection) == settled
 
     def _compare(self, folders: Folders, look: Comparison) -> None:
-        connection, unlisted = self._connection(), set(self._records.unlisted)
+        connection = self._connection()
         try:
             with failures():
                 self.left_over.extend(look.left_over)
@@ -329,16 +334,17 @@ class Maintenance:
         except BaseException:  # what was found again in vain is looked for no longer
             self._distrust()
             raise
-        self.returned |= unlisted - self._records.unlisted.keys()
+        self.returned |= self._records.unlisted.take(folders)
         self.compared.add(folders)
 
     def _refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
         """Make the rows of these records equal to the files, and let all processes know which ones cannot be read."""
-        unread, noted = self._records.unread, noted_unread(connection)
+        unread, (noted, returned) = self._records.unread, noted_unread(connection)
         before = set(unread)
         unread |= noted  # by another process
         self._records.refresh(connection, {*paths, *noted - before}, known=known)
-        self.returned |= (before | noted) - unread
+        self.returned |= ((before | noted) - unread) | (returned - self._noted_returned)
+        self._noted_returned = returned | (noted - unread)
         if unread != noted:
             note_unread(connection, unread - noted, can_be_read=noted - unread)
         if new := unread - (before & noted):

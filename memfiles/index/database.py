@@ -165,14 +165,23 @@ def may_have_forgets(connection: sqlite3.Connection) -> bool:
 
 def note_unread(connection: sqlite3.Connection, paths: Iterable[str], *, can_be_read: Iterable[str] = ()) -> None:
     """Note records without a row, as they cannot be read, so that every process tries them; or that they can be."""
-    connection.executemany("DELETE FROM meta WHERE key = ?", [(_UNREAD + path,) for path in can_be_read])
-    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, 1)", [(_UNREAD + path,) for path in paths])
+    noted = [(_UNREAD + path, 1) for path in paths] + [(_UNREAD + path, 0) for path in can_be_read]
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)
 
 
-def noted_unread(connection: sqlite3.Connection) -> set[str]:
-    """The paths of the records noted by ``note_unread``."""
-    found = connection.execute("SELECT key FROM meta WHERE key > ? AND key < ?", (_UNREAD, _UNREAD + "~"))
-    return {key.removeprefix(_UNREAD) for (key,) in found}
+def noted_unread(connection: sqlite3.Connection) -> tuple[set[str], set[str]]:
+    """The paths of the records that cannot be read by ``note_unread``, and of those that can be again.
+
+    The latter may hold what was forgotten meanwhile, until ``note_followed``.
+    """
+    found = connection.execute("SELECT value, key FROM meta WHERE key > ? AND key < ?", (_UNREAD, _UNREAD + "~"))
+    noted = [(is_unread, key.removeprefix(_UNREAD)) for is_unread, key in found]
+    return {path for is_unread, path in noted if is_unread}, {path for is_unread, path in noted if not is_unread}
+
+
+def note_followed(connection: sqlite3.Connection, paths: Iterable[str]) -> None:
+    """Delete the notes of these records that can be read again: nothing that was forgotten is in them."""
+    connection.executemany("DELETE FROM meta WHERE key = ? AND value = 0", [(_UNREAD + path,) for path in paths])
 
 
 def large_folders(connection: sqlite3.Connection, folders: Collection[str]) -> set[str]:

@@ -131,7 +131,8 @@ class RecordSource(Struct, frozen=True):
 
     def times(self) -> dict[str, int]:
         """When each folder of entries last changed; see ``folder_times``."""
-        return {name: at for name, at in folder_times(self.directory).items() if name not in self.unlisted}
+        times = folder_times(self.directory, unlisted=self.unlisted)
+        return {name: at for name, at in times.items() if name not in self.unlisted}
 
     def stamp(self, folder: str) -> int:
         """Set the time of a folder to now; see ``entry_folders.stamp``."""
@@ -165,11 +166,11 @@ class RecordSource(Struct, frozen=True):
     def folders(self, connection: sqlite3.Connection) -> list[str]:
         """All folders of entries, on the disk and in the rows."""
         known = {name for (name,) in connection.execute("SELECT folder FROM held")}
-        return sorted(known | folder_times(self.directory).keys())
+        return sorted(known | folder_times(self.directory, unlisted=self.unlisted).keys())
 
     def look(self, ask: Ask, folders: Collection[str], *, timed: bool = True, pause: Pause = no_pause) -> Comparison:
         """A look at every file in these folders; without the times of all folders if it is not ``timed``."""
-        at_ns, times = time.time_ns(), folder_times(self.directory) if timed else {}
+        at_ns, times = time.time_ns(), folder_times(self.directory, unlisted=self.unlisted) if timed else {}
         left_over: list[str] = []
         differing = list(self.differing(ask, left_over, folders=folders, pause=pause))
         return Comparison(at_ns, times, frozenset(folders), differing, left_over)

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
 
 from msgspec import Struct
@@ -57,18 +57,20 @@ class FolderSum(Struct, frozen=True):
     hashes: int = 0
 
 
-def folder_times(directory: int, *, users: bool = True, is_strict: bool = False) -> dict[str, int]:
+def folder_times(directory: int, *, users: bool = True, unlisted: UnlistedFolders | None = None) -> dict[str, int]:
     """When each folder last changed that can hold entries by its name, in nanoseconds: of agents and their users.
 
-    The users of an agent whose folder cannot be read at the moment are left out, unless ``is_strict``.
+    The users of an agent that cannot be listed at the moment are left out and noted in ``unlisted``, if that is given.
     """
     found = dict(_times_in(directory, ""))
     for agent in [*found, FILES] if users else ():
-        try:
-            found.update(_times_in(directory, f"{agent}/{USERS}/"))
-        except OSError as error:
-            if is_strict or not is_of_one_file(error):
-                raise
+        above = f"{agent}/{USERS}"
+        with nullcontext() if unlisted is None else unlisted.noted(above):
+            found.update(_times_in(directory, f"{above}/"))
+    if unlisted is not None:
+        for folder in unlisted.keys() - found.keys():  # they may be gone
+            with unlisted.noted(folder):
+                next(_listed(directory, f"{ENTRIES}/{folder}"), None)
     return found
 
 
@@ -130,12 +132,16 @@ class ComparedFolders:
 
 
 class UnlistedFolders(dict[str, str]):
-    """Folders of entries that could not be listed when that was last tried, and why: each is logged once."""
+    """Folders of entries, or of users, that could not be listed when that was last tried, and why: each is logged once.
+
+    ``returned`` are those that were listed since, until their entries were compared.
+    """
 
     def __init__(self, directory: int) -> None:
         """``directory`` is the memory directory's descriptor."""
         super().__init__()
         self._directory = directory
+        self.returned: set[str] = set()
 
     @contextmanager
     def noted(self, folder: str) -> Iterator[None]:
@@ -149,7 +155,9 @@ class UnlistedFolders(dict[str, str]):
                 _log.warning("%s; it is left out until it can be", reason(error))
             self[folder] = reason(error)
         else:
-            self.pop(folder, None)
+            if folder in self:
+                self.returned.add(folder)
+                del self[folder]
 
     def sum(self, folder: str, pause: Pause) -> FolderSum:
         """As ``folder_sum``; of a folder that cannot be listed, a sum that no rows have."""
@@ -158,8 +166,14 @@ class UnlistedFolders(dict[str, str]):
         return FolderSum(-1)
 
     def listed_again(self) -> set[str]:
-        """Those among them that can be listed now, or are gone."""
-        return {folder for folder in list(self) if not self._has(folder)}
+        """Those among them that can be listed now, or are gone, and those returned."""
+        return self.returned | {folder for folder in list(self) if not self._has(folder)}
+
+    def take(self, folders: Folders) -> set[str]:
+        """Those of these folders, or of all, that returned: they are compared now."""
+        taken = set(self.returned) if folders is None else self.returned.intersection(folders)
+        self.returned -= taken
+        return taken
 
     def _has(self, folder: str) -> bool:
         try:
@@ -205,7 +219,7 @@ def wait(directory: int, since: str, *, seconds: float) -> bool:
 
 def _folders(directory: int) -> dict[str, object]:
     found = {"": os.fstat(directory).st_mtime_ns}
-    found |= {f"{ENTRIES}/{name}": at for name, at in folder_times(directory, is_strict=True).items()}
+    found |= {f"{ENTRIES}/{name}": at for name, at in folder_times(directory).items()}
     return {folder: at if is_settled(Signature(0, 0, at)) else [at] for folder, at in found.items()}
 
 

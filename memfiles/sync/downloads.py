@@ -109,7 +109,7 @@ class EntryDownloads:
             return []
         there = [path for path in listed if entry_place(path) is not None]
         here = set(self.replica.listing.entry_paths()) if there else set()
-        unlisted = tuple(f"{ENTRIES}/{folder}/" for folder in self.replica.listing.unlisted)
+        unlisted = tuple(f"{ENTRIES}/{folder}/" for folder in list(self.replica.listing.unlisted))
         return [path for path in there if path not in here and not path.startswith(unlisted)]
 
     def bring(self, paths: Collection[str], *, listed: Mapping[str, str]) -> Iterator[str]:

@@ -326,8 +326,10 @@ class RecordListing:
 
     def folders(self) -> dict[str, int]:
         """The folders of entries, and when a record was last put in place or removed there (ns)."""
+        if not self.has_entries:
+            return {}
         with storage_failure("the entries cannot be listed"):
-            return entry_folders.folder_times(self._store.descriptor) if self.has_entries else {}
+            return entry_folders.folder_times(self._store.descriptor, unlisted=self.unlisted)
 
     def entries_in(self, folder: str) -> dict[str, Signature]:
         """By path, the signatures of the entries in a folder; removes temp files, which may hold forgotten text."""

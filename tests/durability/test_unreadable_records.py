@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,9 +17,10 @@ import pytest
 import memfiles
 from memfiles.cli.doctor.checks import check_kept, check_records
 from memfiles.errors import StorageFailed
+from memfiles.index.database import noted_unread
 from memfiles.memory import load, look
 from memfiles.records.entry_codec import encode_entry
-from memfiles.records.keys import id_path
+from memfiles.records.keys import id_path, user_hash
 from memfiles.storage import entry_folders
 from memfiles.storage.atomic import Signature, is_settled, read
 from memfiles.storage.home import home_of
@@ -501,6 +503,97 @@ def test_a_note_in_a_folder_that_may_not_be_listed_follows_a_forget_as_soon_as_i
     assert [] == files_holding(desk.parent, "green tea")
 
 
+@pytest.mark.parametrize(
+    "is_noticed_by", ["another question", "the thread that watches", "the next start after a kill"]
+)
+def test_a_note_in_such_a_folder_follows_its_forget_whoever_lists_it_first(desk: Path, is_noticed_by: str) -> None:
+    """Also if nobody asks while it is listed again, or asks for something else."""
+    with memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        memory.entries.forget(session, key="tea/milk")
+        tea = memory.entries.get(session, "tea")
+        assert tea is not None
+    folder = _of_bob(desk, made_of=(tea.id,)).parent
+    os.utime(folder, (1, 1))
+
+    def forget_elsewhere() -> None:
+        other = memfiles.open(desk, watch=False)
+        other.entries.forget(other.session("support"), key="tea")
+        other.entries.search(other.session("support"), "coffee")
+
+    with _nobody(desk.parent):
+        folder.chmod(0)
+        if is_noticed_by == "the next start after a kill":
+            _as_another_process(forget_elsewhere, is_killed=True)
+        with memfiles.open(desk, watch=False) as memory:
+            session = memory.session("support")
+            if is_noticed_by != "the next start after a kill":
+                memory.entries.forget(session, key="tea")
+            folder.chmod(0o700)
+            if is_noticed_by == "the thread that watches":
+                memory.entries._reader._db.index.verify()
+            else:
+                memory.entries.search(session, "coffee")
+            found = memory.entries.search(Visitor("bob"), "green").matches
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+def _of_ada(desk: Path) -> Path:
+    """The folder of the users of an agent, one of whom has an entry that no index knows."""
+    with memfiles.open(desk, watch=False) as memory:
+        memory.session("support", user="ada").call("memory_save", {"key": "cup", "content": "Ada drinks coffee."})
+    for file in (desk.parent / ".memory" / ".state").glob("index*"):
+        file.unlink()
+    return desk.parent / ".memory" / "entries" / "support" / "users"
+
+
+@pytest.mark.parametrize("is_of_agent", [False, True])
+def test_the_users_of_an_agent_are_found_once_their_folder_may_be_listed(desk: Path, is_of_agent: bool) -> None:
+    """Also if all others were compared meanwhile; until then, a forget by criteria tells what it cannot see."""
+    folder = _of_ada(desk).parent if is_of_agent else _of_ada(desk)
+    with _nobody(desk.parent):
+        folder.chmod(0)
+        with memfiles.open(desk, watch=False) as memory:
+            ada = memory.session("support", user="ada")
+            with pytest.raises(StorageFailed, match="nothing was forgotten, as entries/support.* cannot be read"):
+                memory.entries.forget(ada, kind="note")
+            hidden = memory.entries.search(ada, "coffee").matches
+            folder.chmod(0o700)
+            found = memory.entries.search(ada, "coffee").matches
+
+    assert ([], ["cup"]) == ([*hidden], [it.found.key for it in found])
+
+
+@pytest.mark.parametrize("is_of_users", [False, True])
+def test_a_folder_that_may_not_be_listed_and_is_removed_is_told_no_longer(desk: Path, is_of_users: bool) -> None:
+    """Neither by the status nor by a question, which would compare all folders again and again."""
+    bob, bucket = _of_bob(desk).parent, desk.parent / "bucket"
+    bucket.mkdir()
+    (bob / "users" / user_hash("ada")).mkdir(parents=True)
+    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
+    desk.write_text(text, "utf-8")
+    folder = bob / "users" if is_of_users else bob
+    with _nobody(desk.parent):
+        folder.chmod(0)
+        with memfiles.open(desk, watch=False) as memory:
+            session = memory.session("support")
+            memory.entries.forget(session, key="tea/milk")
+            assert memory.sync.flush(60)
+            told = [memory.sync.status().oldest_pending]
+            folder.chmod(0o700)
+            shutil.rmtree(bob)
+            memory.entries.search(session, "tea")
+            index = memory.entries._reader._db.index
+            is_fresh, unlisted = index._maintenance.is_fresh(), {*index.unlisted}
+            assert memory.sync.flush(60)
+            told.append(memory.sync.status().oldest_pending)
+
+    assert [f"entries/{folder.relative_to(bob.parent)}", None] == told
+    assert (True, set()) == (is_fresh, unlisted)
+
+
 @pytest.mark.parametrize("fails", [StorageFailed, KeyboardInterrupt])
 def test_a_forget_that_could_not_be_followed_is_tried_again(
     desk: Path, fails: type[BaseException], monkeypatch: pytest.MonkeyPatch
@@ -606,6 +699,53 @@ def test_a_note_that_another_process_could_not_read_follows_its_forget_in_every_
 
     assert [] == [*found]
     assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_note_that_another_process_reads_again_is_not_found_before_it_follows_its_forget(
+    desk: Path, is_killed: bool
+) -> None:
+    """That one may have been killed since, or ask nothing for hours: whoever asks first has the note follow."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = _of_bob(desk, made_of=(tea.id,))
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        assert memory.entries.search(bob, "green").matches
+
+        def forget_elsewhere() -> None:
+            other = memfiles.open(desk, watch=False)
+            record.chmod(0)
+            os.utime(record)
+            other.entries.forget(other.session("support"), key="tea")
+            record.chmod(0o600)
+            other.entries._reader._db.index.verify()  # as the thread that watches does now and then
+
+        _as_another_process(forget_elsewhere, is_killed=is_killed)
+        found = memory.entries.search(bob, "green").matches
+        noted = memory.entries._reader._db.index.ask(noted_unread)
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+    assert (set(), set()) == noted
+
+
+def test_an_entry_that_could_not_be_read_is_missed_no_longer_once_a_file_is_in_place_of_its_folder(desk: Path) -> None:
+    """Each question of all agents failed then."""
+    record = _of_bob(desk)
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        record.chmod(0)
+        os.utime(record)
+        memory.entries.search(Visitor("bob"), "green")
+        record.unlink()
+        record.parent.rmdir()
+        record.parent.write_text("moved elsewhere")
+        found, problems = memory.entries.search(session, "milk").matches, memory.status()["problems"]
+
+    assert (["tea/milk"], {}) == ([it.found.key for it in found], problems)
 
 
 def test_a_note_is_followed_up_once_the_tombstone_can_be_read_too(desk: Path) -> None:
