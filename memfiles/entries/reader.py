@@ -73,12 +73,13 @@ class EntryDatabase(Struct):
     erase: Callable[[Sequence[str]], None]
     begin_at: float = 0.0
     unread: set[str] = field(default_factory=set)  # may hold what was forgotten
+    returned: set[str] = field(default_factory=set)  # can be read again, and may, until ``begin`` succeeds
 
     def refresh(self, view: Sequence[Partition] | None = None) -> None:
         """Bring the index up to date with every change that anyone made.
 
-        And, once, with every file in the folders of ``view``, or on disk: one that was edited while nothing ran is
-        known by nothing else. This check also finds and removes temp files that killed writers left.
+        And, once, with every file in the folders of ``view``, or on disk, where one may have been edited while nothing
+        ran, and killed writers may have left temp files, which are removed.
         """
         if self.index.verify(None if view is None else {partition.folder for partition in view}, once=True):
             sweep(with_files(self.store))
@@ -87,12 +88,13 @@ class EntryDatabase(Struct):
             shown_at(self.repository, path)  # which notes whether it can be read now
         readable = self.index.returned | (self.unread - self.repository.unread.keys())
         self.index.returned.difference_update(readable)
-        self.unread = set(self.repository.unread)
-        if readable or monotonic() >= self.begin_at:
+        self.unread, self.returned = set(self.repository.unread), self.returned | readable
+        if readable or monotonic() >= self.begin_at or (self.returned and self.begin_at == inf):  # by another thread
             self.begin_at = inf
             self.begin()
-            if readable and self.begin_at == inf:
-                self.index.change(lambda connection: note_followed(connection, readable), durable=False)
+            if self.returned and self.begin_at == inf:
+                returned, self.returned = self.returned, set()
+                self.index.change(lambda connection: note_followed(connection, returned), durable=False)
 
     def change(
         self,
@@ -207,10 +209,9 @@ class EntryReader:
     def get(self, caller: Caller, key: str) -> Found | None:
         """The entry that the caller sees under ``key``, None if there is none, hidden or not."""
         entry = self._db.visible(view_of(caller, self._db.rules.levels), check_key(key))
-        if entry is None:
-            return None
-        self.count_reads(caller, [(entry.path, entry.level)])
-        return found_in(entry)
+        if entry is not None:
+            self.count_reads(caller, [(entry.path, entry.level)])
+        return None if entry is None else found_in(entry)
 
     def count_reads(self, caller: Caller, entries: Iterable[tuple[str, str]]) -> None:
         """Count a read of the entries at these paths and levels, all at one time: none is read later than another."""
@@ -272,8 +273,7 @@ class EntryReader:
             after = queries.place_of(rows[-1])
             with self._db.repository.together([row.path for row in rows]):
                 found += (found_in(entry) for row in rows if (entry := self._read(row.path, row.revision)) is not None)
-        is_more = len(found) > limit
-        return Page(tuple(found[:limit]), asked.cursor_after(found[limit - 1]) if is_more else None)
+        return Page(tuple(found[:limit]), asked.cursor_after(found[limit - 1]) if len(found) > limit else None)
 
     def _expire(self, view: View) -> None:
         """Take the expired entries of the view out of the search index."""

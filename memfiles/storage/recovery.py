@@ -238,8 +238,8 @@ def _temp_files(directory: int, *, among: SweptEntries) -> list[str]:
     """The temp files; what is not a folder among the entries, such as a link, is left alone."""
     found = [name for name in atomic.names(directory) if name.startswith(TEMP_PREFIX)]
     with suppress(OSError):
-        known = {"users": among == "all", "unlisted": UnlistedFolders(directory)}
-        for folder in folder_times(directory, **known) if among != "none" else ():
+        left_out = UnlistedFolders(directory)
+        for folder in folder_times(directory, users=among == "all", unlisted=left_out) if among != "none" else ():
             with suppress(OSError):
                 names = atomic.names(directory, f"{ENTRIES}/{folder}")
                 found += [f"{ENTRIES}/{folder}/{name}" for name in names if name.startswith(TEMP_PREFIX)]

@@ -6,7 +6,9 @@ import errno
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from math import inf
 from pathlib import Path
@@ -730,6 +732,43 @@ def test_a_note_that_another_process_reads_again_is_not_found_before_it_follows_
     assert [] == [*found]
     assert [] == files_holding(desk.parent, "green tea")
     assert (set(), set()) == noted
+
+
+def test_no_thread_finds_a_note_while_another_one_has_it_follow_its_forget(desk: Path) -> None:
+    """That may wait for a lock; a question that is asked meanwhile waits as well."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = _of_bob(desk, made_of=(tea.id,))
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory, memfiles.open(desk, watch=False) as other:
+        db, begun, done = memory.entries._reader._db, threading.Event(), threading.Event()
+
+        def hold(records: Any) -> tuple[None, tuple[()]]:
+            begun.set()
+            done.wait(20)
+            return None, ()
+
+        assert memory.entries.search(bob, "green").matches
+        record.chmod(0)
+        os.utime(record)
+        memory.entries.forget(memory.session("support"), key="tea")
+        record.chmod(0o600)
+        path = record.relative_to(desk.parent / ".memory").as_posix()
+        with ThreadPoolExecutor() as threads:
+            holder = threads.submit(other.entries._reader._db.repository.change, [path], hold)
+            assert begun.wait(20)
+            first = threads.submit(memory.entries.search, bob, "green")
+            wait_until(lambda: bool(db.returned))
+            second = threads.submit(memory.entries.search, bob, "green")
+            wait([second], 0.5)
+            done.set()
+            holder.result(20)
+            found = [*first.result(20).matches, *second.result(20).matches]
+
+    assert [] == found
+    assert [] == files_holding(desk.parent, "green tea")
 
 
 def test_an_entry_that_could_not_be_read_is_missed_no_longer_once_a_file_is_in_place_of_its_folder(desk: Path) -> None:
