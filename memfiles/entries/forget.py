@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from time import monotonic
 from types import MappingProxyType
 from typing import Any
 
@@ -28,12 +29,12 @@ from memfiles.entries.questions import Selector
 from memfiles.entries.reader import EntryDatabase, shown_at
 from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
 from memfiles.index import database, queries
-from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
+from memfiles.index.database import note_forgets, note_unread, noted_forgets, strike_forgets
 from memfiles.index.rows import RowWriter
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import MAX_WHY_BYTES, Entry
 from memfiles.records.history import has_lost
-from memfiles.records.keys import check_switch, entry_path, entry_place, id_path, is_id_path, uid_of, user_in
+from memfiles.records.keys import ENTRIES, check_switch, entry_path, entry_place, id_path, is_id_path, uid_of, user_in
 from memfiles.records.marks import EntryRecord, Mark, buries, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
@@ -44,6 +45,7 @@ from memfiles.storage.store import kept_with
 
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run stays private
 _AT_ONCE = 1000
+AGAIN_SECONDS = 300.0  # between two tries to finish or follow a forget, which may wait 30 s for a lock
 
 
 class Forgotten(Struct, frozen=True):
@@ -148,13 +150,16 @@ class Forgetter:
         Errors as of ``forget``.
         """
         graves: dict[str, list[Mark]] = {}
-        for path, buried in self._db.index.ask(database.buried):
+        tombstones = self._db.index.ask(database.buried)
+        for path, buried in tombstones:
             mark, entry = self._db.mark(path), shown_at(self._db.repository, buried)
             if mark is not None and entry is not None and buries(mark, entry):
                 graves.setdefault(buried, []).append(mark)
-        for note in self._db.entries((it.path for it in self._db.index.ask(queries.all_made_of_others)), at=shown_at):
+        made = [it.path for it in self._db.index.ask(queries.all_made_of_others)]
+        for note in self._db.entries(made, at=shown_at):
             if found := self._forgotten_sources(note):
                 graves.setdefault(note.path, []).extend(found)
+        self._leave_out({*(buried for _, buried in tombstones), *made} & self._db.repository.unread.keys())
         if not graves:
             return
         self.note({entry.path: entry.revision for entry in self._db.entries(graves)})
@@ -185,13 +190,16 @@ class Forgetter:
         self.complete(self._bury(noted, targets, stamp, why=why), noted=noted)
 
     def begin(self) -> None:
-        """Finish a forget that a kill interrupted, and follow those of other machines; a failure is only logged."""
+        """Finish a forget that a kill interrupted, and follow those of others; a failure is logged, and tried again."""
         for step in (self.finish, self.follow):
             try:
                 step()
-            except MemfilesError as error:
-                _log.warning("forgotten content may not be removed yet; the next start tries again: %s", error)
-        self._db.unread |= self._db.index.unread | self._db.repository.unread.keys()
+            except BaseException as error:  # also an interrupt: the program may go on
+                self._db.begin_at = min(self._db.begin_at, monotonic() + AGAIN_SECONDS)
+                if not isinstance(error, MemfilesError):
+                    raise
+                _log.warning("forgotten content may not be removed yet; it is tried again later: %s", error)
+        self._db.unread |= self._db.repository.unread.keys()
 
     def heard(self, change: RecordChanged) -> None:
         """Have a forget of another machine followed here before the next read."""
@@ -199,7 +207,7 @@ class Forgetter:
             return
         record = self._db.repository.look(change.path).record
         if not isinstance(record, Entry) or record.sources or any(map(self._db.is_forgotten, record.mortal_ids)):
-            self._db.has_begun = False
+            self._db.begin_at = 0.0
 
     def release(self, paths: Sequence[str]) -> None:
         """Remove the earlier content of these records from the index, the journals and the kept copies.
@@ -249,12 +257,13 @@ class Forgetter:
         survivors = [note for note in made if stands_for(note, targets.ids) and not targets.include(note)]
         held_at = self._paths_of(sources - targets.ids)
         holders = [*self._db.entries(held_at), *self._moved_from(view, selector.key), *survivors]
-        held_by = tuple(sorted({entry.key for entry in holders if is_seen(view, entry)}))
-        return _Found(tuple(entries), tuple(survivors), held_by)
+        return _Found(tuple(entries), tuple(survivors), tuple(sorted({it.key for it in holders if is_seen(view, it)})))
 
     def _check_readable(self, view: View) -> None:
         """``StorageFailed`` if a record of these places cannot be read: it is unknown whether it is selected."""
-        if unread := sorted(it for it in self._db.index.unread if _is_among(it, view)):
+        folders = {above for each in view for above in (each.folder, each.folder.rpartition("/")[0])}
+        unlisted = [f"{ENTRIES}/{each}" for each in sorted(folders & self._db.index.unlisted.keys())]
+        if unread := unlisted + sorted(it for it in set(self._db.index.unread) if _is_among(it, view)):
             raise StorageFailed(f"nothing was forgotten, as {unread[0]} cannot be read, and may have to go as well")
 
     def _paths_of(self, ids: Collection[str]) -> list[str]:
@@ -315,14 +324,15 @@ class Forgetter:
             for path in left:
                 writer.remove(path)
             writer.finish()
+            note_unread(opened, left)
 
-        if paths:
-            self._db.has_begun = False
+        self._db.begin_at = 0.0 if paths else self._db.begin_at
         if left := [path for path in paths if shown_at(self._db.repository, path) is None]:
+            token = self._db.index.intend(left)  # so that every process looks at them
             try:
                 self._db.index.change(remove)
             finally:
-                self._db.index.doubt(left)
+                self._db.index.settle(token)
 
     def note(self, revisions: Mapping[str, int]) -> None:
         """Note records whose content is to go, by path with their revisions, so that the next start finishes that."""
@@ -386,8 +396,7 @@ class Forgetter:
 
 def _is_among(path: str, view: View) -> bool:
     """Whether a record is in one of these places; the folder of an agent has below it those of its users."""
-    place = entry_place(path)
-    return place is not None and any(place[0] == each.folder for each in view)
+    return (place := entry_place(path)) is not None and any(place[0] == each.folder for each in view)
 
 
 def _has_lost(record: EntryRecord, *, after: int) -> bool:

@@ -13,7 +13,9 @@ from contextlib import suppress
 from datetime import date
 from functools import partial
 from itertools import islice
+from math import inf
 from operator import attrgetter
+from time import monotonic
 from typing import TypeGuard, TypeVar, cast
 
 from msgspec import Struct, field
@@ -26,6 +28,7 @@ from memfiles.entries.questions import Answers, Listing, as_text, found_by, list
 from memfiles.entries.results import Found, Page, Results, found_in
 from memfiles.errors import EntryNotFound, StorageFailed
 from memfiles.index import queries
+from memfiles.index.database import note_followed
 from memfiles.index.index import Index
 from memfiles.index.queries import Filters, PagePlace
 from memfiles.index.rows import Row, row_of
@@ -57,7 +60,7 @@ EntryAt = Callable[[EntryRepository, str], Entry | None]
 class EntryDatabase(Struct):
     """The records and the index of one open memory, with its rules and its clock; all operations share it.
 
-    ``begin`` is called when the index is up to date for the first time, and again once ``has_begun`` is reset.
+    ``begin`` is called when the index is up to date for the first time, and again from ``begin_at`` on (monotonic).
     ``erase`` erases those of the entries at some paths whose time is over.
     """
 
@@ -68,28 +71,30 @@ class EntryDatabase(Struct):
     now: Callable[[], str]
     begin: Callable[[], None]
     erase: Callable[[Sequence[str]], None]
-    has_begun: bool = False
-    unread: set[str] = field(default_factory=set)  # may hold what was forgotten; changed in place, as threads share it
+    begin_at: float = 0.0
+    unread: set[str] = field(default_factory=set)  # may hold what was forgotten
+    returned: set[str] = field(default_factory=set)  # can be read again, and may, until ``begin`` succeeds
 
     def refresh(self, view: Sequence[Partition] | None = None) -> None:
         """Bring the index up to date with every change that anyone made.
 
-        And, once, with every file in the folders of ``view``, or with every file on disk: one that was edited in place
-        while nothing ran is known by nothing else. This check also finds and removes temp files that killed writers
-        left.
+        And, once, with every file in the folders of ``view``, or on disk, where one may have been edited while nothing
+        ran, and killed writers may have left temp files, which are removed.
         """
         if self.index.verify(None if view is None else {partition.folder for partition in view}, once=True):
             sweep(with_files(self.store))
         self.index.catch_up()
-        for path in list(self.repository.unread):
+        for path in self.repository.unread.keys() - self.index.unread:  # the index tried the others
             shown_at(self.repository, path)  # which notes whether it can be read now
-        unread = self.index.unread | self.repository.unread.keys()
-        readable = self.unread - unread
-        self.unread -= readable
-        self.unread |= unread
-        if not self.has_begun or readable:
-            self.has_begun = True
+        readable = self.index.returned | (self.unread - self.repository.unread.keys())
+        self.index.returned.difference_update(readable)
+        self.unread, self.returned = set(self.repository.unread), self.returned | readable
+        if readable or monotonic() >= self.begin_at or (self.returned and self.begin_at == inf):  # by another thread
+            self.begin_at = inf
             self.begin()
+            if self.returned and self.begin_at == inf:
+                returned, self.returned = self.returned, set()
+                self.index.change(lambda connection: note_followed(connection, returned), durable=False)
 
     def change(
         self,
@@ -171,8 +176,7 @@ class EntryDatabase(Struct):
 
     def rows(self, view: Sequence[Partition], *, wanted: Filters | None = None) -> list[Row]:
         """The rows of the view's records that match, hidden or not."""
-        chosen = wanted or Filters()
-        return self.index.ask(lambda connection: queries.matching(connection, queries.parts(connection, view), chosen))
+        return self.index.ask(lambda it: queries.matching(it, queries.parts(it, view), wanted or NO_FILTERS))
 
 
 _summarised = attrgetter(  # in the order of an ``EntrySummary``
@@ -205,10 +209,9 @@ class EntryReader:
     def get(self, caller: Caller, key: str) -> Found | None:
         """The entry that the caller sees under ``key``, None if there is none, hidden or not."""
         entry = self._db.visible(view_of(caller, self._db.rules.levels), check_key(key))
-        if entry is None:
-            return None
-        self.count_reads(caller, [(entry.path, entry.level)])
-        return found_in(entry)
+        if entry is not None:
+            self.count_reads(caller, [(entry.path, entry.level)])
+        return None if entry is None else found_in(entry)
 
     def count_reads(self, caller: Caller, entries: Iterable[tuple[str, str]]) -> None:
         """Count a read of the entries at these paths and levels, all at one time: none is read later than another."""
@@ -252,7 +255,7 @@ class EntryReader:
             read = partial(self._of_hit, self._db.store.view([hit.path for hit in hits]))
             answers = Answers(query, hits, meaning=question is not None, why_no_meaning=why, read=read)
             made = use(answers)
-            if not answers.are_late:
+            if not (answers.are_late or self._db.index.returned):
                 break
         return answers, made
 
@@ -260,9 +263,8 @@ class EntryReader:
         """The visible entries of a list, ``limit`` at a time; ``given`` are the arguments of ``listing``."""
         check_whole(limit, what="limit", least=1, most=MAX_PAGE)
         asked = listing(now=self._db.now(), **given)
-        after = asked.after
         view, now = view_of(caller, self._db.rules.levels), self._db.now()
-        found: list[Found] = []
+        after, found = asked.after, list[Found]()
         while len(found) <= limit:
             self._db.refresh(view)
             rows = self._rows(view, asked, now=now, after=after, limit=limit + 1 - len(found))
@@ -271,8 +273,7 @@ class EntryReader:
             after = queries.place_of(rows[-1])
             with self._db.repository.together([row.path for row in rows]):
                 found += (found_in(entry) for row in rows if (entry := self._read(row.path, row.revision)) is not None)
-        is_more = len(found) > limit
-        return Page(tuple(found[:limit]), asked.cursor_after(found[limit - 1]) if is_more else None)
+        return Page(tuple(found[:limit]), asked.cursor_after(found[limit - 1]) if len(found) > limit else None)
 
     def _expire(self, view: View) -> None:
         """Take the expired entries of the view out of the search index."""

@@ -17,13 +17,15 @@ from msgspec.structs import replace
 
 from memfiles.errors import LockTimeout
 from memfiles.index.change_log import HEADER_BYTES, ChangeLog, advance
-from memfiles.index.database import failures
+from memfiles.index.database import failures, note_unread, noted_unread
 from memfiles.index.pending_writes import PendingWrites
-from memfiles.index.record_source import ComparedFolders, Comparison, Folders, Source, StoreSource, folder_of
-from memfiles.index.rows import storable
+from memfiles.index.record_source import Comparison, Source, StoreSource
+from memfiles.index.rows import Row, storable
 from memfiles.index.text import fts
+from memfiles.records.keys import is_entry_folder
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
+from memfiles.storage.entry_folders import ComparedFolders, Folders
 
 _READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ?"
 _SETTLED_NS = 100_000_000  # longer than a clock tick of any kernel
@@ -40,7 +42,8 @@ class Trust(Enum):
                             (and only the changed ones are suspect)
     ``LOST``                opened: ``UNVERIFIED``, as it is empty
     ``CURRENT``             a transaction failed, or lines of the log were lost: ``UNVERIFIED``
-    ``UNVERIFIED``          every suspect file was compared with its row: ``CURRENT``, unless one cannot be read
+    ``UNVERIFIED``          every suspect file was compared with its row: ``CURRENT``; those that cannot be read are
+                            tried again before each answer
     any but ``CLOSED``      the database is damaged: ``LOST``; another process replaced it: ``UNVERIFIED``;
                             in a forked child: ``UNOPENED``
     ======================  =============================================================================
@@ -68,6 +71,7 @@ class Maintenance:
         self.database = database
         self._records = records
         self._pending = pending
+        self.returned: set[str] = set()  # records that could not be read and now can be, until somebody takes them out
         self.reset()
 
     def reset(self) -> None:
@@ -77,6 +81,7 @@ class Maintenance:
         self.compared = ComparedFolders()
         self.left_over: list[str] = []  # temp files of dead writers that were found and not returned yet
         self._is_first, self._must_scrub = True, False
+        self._noted_returned: set[str] = set()  # as of the last look at the notes
         self.must_compare = False  # all records, as the feed has started over
         self._opened: sqlite3.Connection | None = None  # the one that ``trust`` is about
         self._watched: dict[str, Signature | None] = {}  # records that other processes may be changing
@@ -94,6 +99,7 @@ class Maintenance:
             and not (self.must_compare or self._must_scrub)
             and self._pending.is_empty()
             and self.database.is_current
+            and self._records.are_unread
             and all(self._records.signature(path) == found for path, found in self._watched.items())
         )
 
@@ -112,6 +118,9 @@ class Maintenance:
                     noted, times = _noted_times(connection), self._records.times()
                     is_known = self._records.resume(_meta(connection, "point"))
                     self._distrust({name for name, _ in noted.items() ^ times.items()} if is_known else None)
+                    unread, self._noted_returned = noted_unread(connection)
+                    self._records.unread.update(unread)
+                    self.returned |= self._noted_returned
                     self._must_scrub = _meta(connection, "unscrubbed") is not None
                 self._opened = connection
             if log.is_alone and not self._is_sealed(connection, log):
@@ -174,6 +183,8 @@ class Maintenance:
         if self.must_compare:
             self.must_compare = False
             self._distrust()
+        if self.trust is Trust.CURRENT and (again := self._records.unlisted.listed_again()):
+            self._distrust(again if all(map(is_entry_folder, again)) else None)  # or what is in those of users
         if self.trust is Trust.UNVERIFIED:
             self._verify(self._suspect)
         if self._must_scrub or (self._is_first and self._records.has_erased):
@@ -256,8 +267,6 @@ class Maintenance:
         if self._pending.announcements.is_incomplete:
             self._distrust()
             self._pending.announcements.is_incomplete = False
-        elif self._records.unread and self.trust is Trust.CURRENT:
-            self._distrust({folder_of(path) for path in self._records.unread})
 
     def _apply(
         self, connection: sqlite3.Connection, *, also: Iterable[str], reads: bool, is_alone: bool
@@ -275,14 +284,14 @@ class Maintenance:
         changed = batch.doubtful.union(also, advance(intents, batch.news.lines))
         watched = {path for paths in intents.values() for path in paths}
         signatures = {path: self._records.signature(path) for path in watched}
-        stale = (changed | watched) - batch.rows.keys()
+        stale = (changed | watched | self._records.unread) - batch.rows.keys()
         version = connection.execute("PRAGMA data_version").fetchone()[0]  # changes with every foreign write
         is_exact = self._written == (connection, version) and not changed and not watched and batch.news.is_whole
         self._written = connection, version
         signed = {path: row for path, row in batch.rows.items() if row.signature is not None}
         known = [row for path, row in signed.items() if self._records.signature(path) == storable(row.signature)]
         stale |= batch.rows.keys() - {row.path for row in known}
-        self._records.refresh(connection, stale, known=known)
+        self._refresh(connection, stale, known=known)
         connection.executemany(_READ, [(*found, path) for path, found in batch.reads.items()])
         _note_intents(connection, batch.intents if is_alone else {**intents, **batch.intents})
         _note(connection, log=batch.news.log, offset=batch.news.end)
@@ -296,11 +305,11 @@ class Maintenance:
         look = look or Comparison(time.time_ns(), self._records.times())
         self._compare(folders, look)
         self._records.take()
-        if not self._records.unread:
-            if folders is not None or not self._is_noted(look):
-                with self.transaction() as connection:
-                    _note_complete(connection, look.times, folders=folders, now_ns=look.at_ns)
-            self.trust = Trust.CURRENT
+        look = replace(look, times={it: at for it, at in look.times.items() if it not in self._records.unlisted})
+        if folders is not None or not self._is_noted(look):
+            with self.transaction() as connection:
+                _note_complete(connection, look.times, folders=folders, now_ns=look.at_ns)
+        self.trust = Trust.CURRENT
 
     def _is_noted(self, look: Comparison) -> bool:
         """Whether the tables say already that all records were compared after these times."""
@@ -309,23 +318,37 @@ class Maintenance:
             return _is_complete(connection) and _noted_times(connection) == settled
 
     def _compare(self, folders: Folders, look: Comparison) -> None:
-        unread, connection = self._records.unread, self._connection()
-        # one that cannot be read even now differs from its row, and is noted again
-        unread -= {it for it in unread if folders is None or folder_of(it) in folders or folder_of(it) in look.folders}
-        with failures():
-            self.left_over.extend(look.left_over)
-            found = self._records.differing(
-                lambda work: work(connection), self.left_over, folders=folders, but=look.folders
-            )
-            differing = [*look.differing, *found]
-            for start in range(0, len(differing), _BATCH):
-                with self.transaction() as connection:
-                    self._records.refresh(connection, differing[start : start + _BATCH])
-            if differing:
-                self._pending.land()
+        connection = self._connection()
+        try:
+            with failures():
+                self.left_over.extend(look.left_over)
+                found = self._records.differing(
+                    lambda work: work(connection), self.left_over, folders=folders, but=look.folders
+                )
+                differing = [*look.differing, *found]
+                for start in range(0, len(differing), _BATCH):
+                    with self.transaction() as connection:
+                        self._refresh(connection, differing[start : start + _BATCH])
+                if differing:
+                    self._pending.land()
+        except BaseException:  # what was found again in vain is looked for no longer
+            self._distrust()
+            raise
+        self.returned |= self._records.unlisted.take(folders)
         self.compared.add(folders)
-        if self._records.unread:
-            self._distrust({folder_of(path) for path in self._records.unread})
+
+    def _refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
+        """Make the rows of these records equal to the files, and let all processes know which ones cannot be read."""
+        unread, (noted, returned) = self._records.unread, noted_unread(connection)
+        before = set(unread)
+        unread |= noted  # by another process
+        self._records.refresh(connection, {*paths, *noted - before}, known=known)
+        self.returned |= ((before | noted) - unread) | (returned - self._noted_returned)
+        self._noted_returned = returned | (noted - unread)
+        if unread != noted:
+            note_unread(connection, unread - noted, can_be_read=noted - unread)
+        if new := unread - (before & noted):
+            self._pending.settle(self._pending.intend(list(new)))
 
 
 def _meta(connection: sqlite3.Connection, key: str) -> Any:

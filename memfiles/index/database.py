@@ -6,7 +6,7 @@ Whatever its tables hold is derived from the records, so the file may be lost at
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +22,7 @@ from memfiles.storage.derived_database import DAMAGED, DatabaseLost, DerivedData
 
 T = TypeVar("T")
 PATH = ".state/index.sqlite"
+LARGE = 2048  # files, or rows: a look at so many takes 10 ms
 FORMAT = 18  # changes with the tables, and with what they hold
 TABLES = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
@@ -73,7 +74,7 @@ TABLES = (
     "CREATE INDEX entry_by_alias ON entry (id) WHERE aliases <> '[]'",
     *fts.TABLES,
 )
-_FORGET, _BLANKED, _MEANING, _CLEANED = "forget ", "blanked ", "meaning", "cleaned"
+_FORGET, _BLANKED, _UNREAD, _MEANING, _CLEANED = "forget ", "blanked ", "unread ", "meaning", "cleaned"
 _DUE = {
     "expires_at": """
         FROM entry INDEXED BY entry_by_end
@@ -160,6 +161,33 @@ def may_have_forgets(connection: sqlite3.Connection) -> bool:
         OR EXISTS (SELECT 1 FROM entry INDEXED BY entry_by_sources WHERE sources <> '[]' AND state <> 'forgotten')
     """
     return bool(connection.execute(statement, (_FORGET, _FORGET + "~")).fetchone()[0])
+
+
+def note_unread(connection: sqlite3.Connection, paths: Iterable[str], *, can_be_read: Iterable[str] = ()) -> None:
+    """Note records without a row, as they cannot be read, so that every process tries them; or that they can be."""
+    noted = [(_UNREAD + path, 1) for path in paths] + [(_UNREAD + path, 0) for path in can_be_read]
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)
+
+
+def noted_unread(connection: sqlite3.Connection) -> tuple[set[str], set[str]]:
+    """The paths of the records that cannot be read by ``note_unread``, and of those that can be again.
+
+    The latter may hold what was forgotten meanwhile, until ``note_followed``.
+    """
+    found = connection.execute("SELECT value, key FROM meta WHERE key > ? AND key < ?", (_UNREAD, _UNREAD + "~"))
+    noted = [(is_unread, key.removeprefix(_UNREAD)) for is_unread, key in found]
+    return {path for is_unread, path in noted if is_unread}, {path for is_unread, path in noted if not is_unread}
+
+
+def note_followed(connection: sqlite3.Connection, paths: Iterable[str]) -> None:
+    """Delete the notes of these records that can be read again: nothing that was forgotten is in them."""
+    connection.executemany("DELETE FROM meta WHERE key = ? AND value = 0", [(_UNREAD + path,) for path in paths])
+
+
+def large_folders(connection: sqlite3.Connection, folders: Collection[str]) -> set[str]:
+    """The folders among these with so many files that examining each would be felt."""
+    statement = f"SELECT folder FROM held WHERE folder IN (SELECT value FROM json_each(?)) AND count > {LARGE}"
+    return {name for (name,) in connection.execute(statement, (fts.as_json(folders),))}
 
 
 def note_meaning(connection: sqlite3.Connection, why: str | None, *, at: str) -> None:

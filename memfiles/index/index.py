@@ -19,14 +19,14 @@ from msgspec.structs import replace
 
 from memfiles.errors import MemfilesError, StorageFailed
 from memfiles.index.catch_up import IndexReplaced, Maintenance, Trust
-from memfiles.index.database import IndexUnusable, create_tables, failures, index_database
+from memfiles.index.database import IndexUnusable, create_tables, failures, index_database, large_folders
 from memfiles.index.pending_writes import MAX_FACTOR, PendingWrites
-from memfiles.index.record_source import RecordSource, Source, StoreSource, large_folders
+from memfiles.index.record_source import RecordSource, Source, StoreSource
 from memfiles.index.rows import PartitionKey, Row, Totals, counted_row, load_sums, row_of, totals_of
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
-from memfiles.storage.entry_folders import Pause, no_pause
+from memfiles.storage.entry_folders import Pause, UnlistedFolders, no_pause
 from memfiles.storage.fork_safety import collector_paused, renew_in_child, start_thread
 from memfiles.storage.record_store import Records, RecordStore
 from memfiles.storage.store import with_files
@@ -39,7 +39,7 @@ _Transaction = Callable[[], AbstractContextManager[sqlite3.Connection]]
 _Work = Callable[[sqlite3.Connection], T]
 _SHUT = (Trust.UNOPENED, Trust.LOST)
 _ATTEMPTS = 4  # it was damaged, and then replaced by others who found it damaged as well
-_FOLDERS_AT_ONCE = 64  # compared at a time; others may use the index in between
+_AT_ONCE = 64  # folders compared at a time; others may use the index in between
 _STUCK_SECONDS = 5.0  # how long a database that could not be used is left alone
 
 
@@ -56,6 +56,7 @@ class Index:
         self._database = index_database(directory, descriptor)
         self._pending = PendingWrites(descriptor)
         self._maintenance = Maintenance(self._database, records, self._pending)
+        self.unlisted, self.returned = records.unlisted, self._maintenance.returned
         self._fallback = MemoryFallback(records)
         self._apply = collector_paused()(self._maintenance.apply)  # of what waits here, mostly many rows
         self._writer = BackgroundWriter(partial(self._maintain, self._apply))
@@ -152,11 +153,9 @@ class Index:
         if once and maintenance.compared.are_all:
             return []
         known = self.ask(self._records.folders)
-        if len(known) <= _FOLDERS_AT_ONCE:
+        if len(known) <= _AT_ONCE:
             return self._verified(known, is_all=True, pause=pause)
-        starts = range(0, len(known), _FOLDERS_AT_ONCE)
-        parts = [known[start : start + _FOLDERS_AT_ONCE] for start in starts]
-        found = [self._compared(some, pause=pause) for some in parts]
+        found = [self._compared(known[at : at + _AT_ONCE], pause=pause) for at in range(0, len(known), _AT_ONCE)]
         if None not in found:
             maintenance.compared.add()
         return [path for some in found for path in some or ()]
@@ -291,6 +290,7 @@ class Index:
             if not self._is_stuck:
                 with suppress(IndexUnusable), self._breaker():
                     return self._retried(partial(_within, transaction, work))
+            self._maintenance.must_compare |= bool(self.unread or self.unlisted)  # which may only be found here
             with failures():
                 return _within(partial(self._fallback.transaction, self._database), work)
 
@@ -327,7 +327,8 @@ def index_of(store: RecordStore, read: Callable[[str, Records | None], Row | Non
     ``read`` returns the row of the record at a path, among the records given or as it is now, if there is one.
     """
     if (files := with_files(store)) is not None:
-        return Index(files.directory, files.descriptor, RecordSource(files.descriptor, lambda path: read(path, None)))
+        records = RecordSource(at := files.descriptor, lambda path: read(path, None), UnlistedFolders(at))
+        return Index(files.directory, at, records)
     source = StoreSource(store, read)
     return Index(source.folder, source.descriptor, source)
 

@@ -23,20 +23,21 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 
 from memfiles.errors import StorageFailed
-from memfiles.index.database import IndexUnusable
+from memfiles.index.database import LARGE, IndexUnusable
 from memfiles.index.rows import Row, RowWriter, storable
 from memfiles.index.text.fts import as_json
 from memfiles.index.text.languages import made_with
 from memfiles.records import late_logger as _log
-from memfiles.records.keys import ENTRIES, entry_place
+from memfiles.records.keys import entry_place
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, is_of_one_file
 from memfiles.storage.entry_folders import (
+    Folders,
     FolderSum,
     Pause,
     StoredSignature,
+    UnlistedFolders,
     files,
-    folder_sum,
     folder_times,
     in_parts,
     no_pause,
@@ -44,10 +45,6 @@ from memfiles.storage.entry_folders import (
 )
 from memfiles.storage.record_store import Records, RecordStore, RemoteStore
 
-Folders = Collection[str] | None
-"""Folders of entries, as in their paths; None for all."""
-
-_FOLDER_AT = len(ENTRIES) + 1
 _ALL = "SELECT path, inode, file_size, mtime_ns FROM entry"
 _SOME = """
     SELECT path, inode, file_size, mtime_ns FROM entry
@@ -58,8 +55,6 @@ _OF_FOLDERS = """
     WHERE scope IN (SELECT value FROM json_each(?))
 """
 _SUMS = "SELECT folder, count, hashes FROM held WHERE folder IN (SELECT value FROM json_each(?))"
-LARGE = 2048  # files, or rows: a look at so many takes 10 ms
-_COMPARED_MAX = 4096  # folders that are remembered
 _AT_ONCE = 256  # records of a store that are read with one question
 _FOLDERS_MAX = 64  # processes of one machine that keep an index of one store
 _STORE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -82,35 +77,29 @@ class Comparison(Struct, frozen=True):
     left_over: Sequence[str] = ()  # temp files of dead writers
 
 
-class ComparedFolders:
-    """The folders whose files were compared with their rows since the start of this process."""
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
-        self.are_all = False
-
-    def missing(self, folders: Iterable[str]) -> list[str]:
-        """The folders among these that were not compared."""
-        return [] if self.are_all else [folder for folder in folders if folder not in self._names]
-
-    def add(self, folders: Folders = None) -> None:
-        """These folders were compared, or all; of very many some are forgotten, as comparing again costs little."""
-        if folders is None or len(self._names) > _COMPARED_MAX:
-            self._names.clear()
-        self.are_all |= folders is None
-        self._names.update(folders or ())
-
-
 class RecordSource(Struct, frozen=True):
     """The records on disk: ``read`` returns the row of the record at a path, None if it is gone or unreadable."""
 
     directory: int
     read: Callable[[str], Row | None]
+    unlisted: UnlistedFolders
     has_feed: ClassVar[bool] = False
     is_kept: ClassVar[bool] = False
     has_erased: ClassVar[bool] = False
     heard: ClassVar[str | None] = None
     unread: set[str] = field(default_factory=set)  # records that exist and cannot be read at the moment
+
+    @property
+    def are_unread(self) -> bool:
+        """Whether the records and folders that could not be read still cannot be."""
+        return all(map(self._is_unread, set(self.unread))) and not self.unlisted.listed_again()
+
+    def _is_unread(self, path: str) -> bool:
+        try:
+            self.read(path)
+        except StorageFailed as error:
+            return is_of_one_file(error)
+        return False
 
     def signature(self, path: str) -> Signature | None:
         """The signature that the row of this file must have; None if there can be no row. ``IndexUnusable``."""
@@ -134,6 +123,7 @@ class RecordSource(Struct, frozen=True):
         for path in paths:
             found = self.signature(path)
             if found is not None and found == writer.signature(path):
+                self.unread.discard(path)
                 continue
             row = self._row(path) if found is not None else None
             writer.remove(path) if row is None else writer.put(row)
@@ -141,7 +131,8 @@ class RecordSource(Struct, frozen=True):
 
     def times(self) -> dict[str, int]:
         """When each folder of entries last changed; see ``folder_times``."""
-        return folder_times(self.directory)
+        times = folder_times(self.directory, unlisted=self.unlisted)
+        return {name: at for name, at in times.items() if name not in self.unlisted}
 
     def stamp(self, folder: str) -> int:
         """Set the time of a folder to now; see ``entry_folders.stamp``."""
@@ -175,11 +166,11 @@ class RecordSource(Struct, frozen=True):
     def folders(self, connection: sqlite3.Connection) -> list[str]:
         """All folders of entries, on the disk and in the rows."""
         known = {name for (name,) in connection.execute("SELECT folder FROM held")}
-        return sorted(known | folder_times(self.directory).keys())
+        return sorted(known | folder_times(self.directory, unlisted=self.unlisted).keys())
 
     def look(self, ask: Ask, folders: Collection[str], *, timed: bool = True, pause: Pause = no_pause) -> Comparison:
         """A look at every file in these folders; without the times of all folders if it is not ``timed``."""
-        at_ns, times = time.time_ns(), folder_times(self.directory) if timed else {}
+        at_ns, times = time.time_ns(), folder_times(self.directory, unlisted=self.unlisted) if timed else {}
         left_over: list[str] = []
         differing = list(self.differing(ask, left_over, folders=folders, pause=pause))
         return Comparison(at_ns, times, frozenset(folders), differing, left_over)
@@ -199,23 +190,18 @@ class RecordSource(Struct, frozen=True):
         second look.
         """
         wanted = set(ask(self.folders) if folders is None else folders).difference(but)
-        found = {each: folder_sum(self.directory, each, pause) for each in wanted}
+        found = {each: self.unlisted.sum(each, pause) for each in wanted}
         noted = ask(partial(_rows, _SUMS, (as_json(wanted),))) if wanted else []
         sums = dict.fromkeys(wanted, FolderSum()) | {name: FolderSum(*noted_sum) for name, *noted_sum in noted}
         doubted = sorted(each for each in wanted if found[each] != sums[each])
         known = _signatures(ask, doubted, pause, is_large=sum(sums[each].number for each in doubted) > LARGE)
         for folder in doubted:
-            for path, signature in in_parts(files(self.directory, folder, left_over), pause):
+            listed = files(self.directory, folder, left_over) if folder not in self.unlisted else ()
+            for path, signature in in_parts(listed, pause):
                 of_row = known.pop(path, None)
                 if of_row != signature and (of_row is not None or entry_place(path) is not None):
                     yield path
         yield from known
-
-
-def large_folders(connection: sqlite3.Connection, folders: Collection[str]) -> set[str]:
-    """The folders among these with so many files that examining each would be felt."""
-    statement = f"SELECT folder FROM held WHERE folder IN (SELECT value FROM json_each(?)) AND count > {LARGE}"
-    return {name for (name,) in connection.execute(statement, (as_json(folders),))}
 
 
 def _signatures(ask: Ask, folders: Sequence[str], pause: Pause, *, is_large: bool) -> dict[str, StoredSignature]:
@@ -254,7 +240,8 @@ class StoreSource:
         self._point: str | None = None
         self.heard: str | None = None  # the point in the feed up to which the rows have, or will have, its changes
         self.has_erased = False  # whether a row of what was forgotten or redacted since may have left words in the file
-        self.unread: set[str] = set()
+        self.unread, self.are_unread = set[str](), True
+        self.unlisted = UnlistedFolders(self.descriptor)  # there are none
 
     def signature(self, path: str) -> Signature | None:
         """See ``RecordSource``."""
@@ -412,8 +399,3 @@ def _lock_of(folder: Path) -> Descriptor | None:
 
 
 Source = RecordSource | StoreSource
-
-
-def folder_of(path: str) -> str:
-    """The folder of the record at ``path``."""
-    return path[_FOLDER_AT : path.rindex("/")]

@@ -132,7 +132,7 @@ def signature(directory: int, path: str) -> Signature | None:
     """The signature of the file at ``path``, None if there is none."""
     try:
         found = os.stat(path, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return Signature._make((found.st_ino, found.st_size, found.st_mtime_ns))
 

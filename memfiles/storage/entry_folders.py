@@ -11,14 +11,15 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
 
 from msgspec import Struct
 
+from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, FILES, TEMP_PREFIX, USERS, entry_place, is_entry_folder, uid_of
-from memfiles.storage.atomic import Descriptor, Signature, file_hash, is_of_one_file, is_settled
+from memfiles.storage.atomic import Descriptor, Signature, file_hash, is_of_one_file, is_settled, reason
 from memfiles.storage.record_store import Changes
 
 MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
@@ -28,6 +29,9 @@ _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _POLL_SECONDS = 0.05
 _POLL_SHARE = 25  # looking at the folders takes so much less time than waiting
 _FILES_AT_ONCE = 128
+_COMPARED_MAX = 4096  # folders that are remembered
+Folders = Collection[str] | None
+"""Folders of entries, as in their paths; None for all."""
 Pause = Callable[[], None]
 """What long work in a background thread calls now and then; it ends the work by raising."""
 T = TypeVar("T")
@@ -53,11 +57,20 @@ class FolderSum(Struct, frozen=True):
     hashes: int = 0
 
 
-def folder_times(directory: int, *, users: bool = True) -> dict[str, int]:
-    """When each folder last changed that can hold entries by its name, in nanoseconds: of agents and their users."""
+def folder_times(directory: int, *, users: bool = True, unlisted: UnlistedFolders | None = None) -> dict[str, int]:
+    """When each folder last changed that can hold entries by its name, in nanoseconds: of agents and their users.
+
+    The users of an agent that cannot be listed at the moment are left out and noted in ``unlisted``, if that is given.
+    """
     found = dict(_times_in(directory, ""))
     for agent in [*found, FILES] if users else ():
-        found.update(_times_in(directory, f"{agent}/{USERS}/"))
+        above = f"{agent}/{USERS}"
+        with nullcontext() if unlisted is None else unlisted.noted(above):
+            found.update(_times_in(directory, f"{above}/"))
+    if unlisted is not None:
+        for folder in unlisted.keys() - found.keys():  # they may be gone
+            with unlisted.noted(folder):
+                next(_listed(directory, f"{ENTRIES}/{folder}"), None)
     return found
 
 
@@ -97,6 +110,77 @@ def folder_sum(directory: int, folder: str, pause: Pause = no_pause) -> FolderSu
         count += 1
         hashes += file_hash(each.name, (status.st_ino & MASK, status.st_size & MASK, status.st_mtime_ns & MASK))
     return FolderSum(count, hashes & MASK)
+
+
+class ComparedFolders:
+    """The folders whose files were compared with their rows since the start of this process."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self.are_all = False
+
+    def missing(self, folders: Iterable[str]) -> list[str]:
+        """The folders among these that were not compared."""
+        return [] if self.are_all else [folder for folder in folders if folder not in self._names]
+
+    def add(self, folders: Folders = None) -> None:
+        """These folders were compared, or all; of very many some are forgotten, as comparing again costs little."""
+        if folders is None or len(self._names) > _COMPARED_MAX:
+            self._names.clear()
+        self.are_all |= folders is None
+        self._names.update(folders or ())
+
+
+class UnlistedFolders(dict[str, str]):
+    """Folders of entries, or of users, that could not be listed when that was last tried, and why: each is logged once.
+
+    ``returned`` are those that were listed since, until their entries were compared.
+    """
+
+    def __init__(self, directory: int) -> None:
+        """``directory`` is the memory directory's descriptor."""
+        super().__init__()
+        self._directory = directory
+        self.returned: set[str] = set()
+
+    @contextmanager
+    def noted(self, folder: str) -> Iterator[None]:
+        """List a folder in this block, which ends where that is not possible at the moment."""
+        try:
+            yield
+        except OSError as error:
+            if not is_of_one_file(error):
+                raise
+            if folder not in self:
+                _log.warning("%s; it is left out until it can be", reason(error))
+            self[folder] = reason(error)
+        else:
+            if folder in self:
+                self.returned.add(folder)
+                del self[folder]
+
+    def sum(self, folder: str, pause: Pause) -> FolderSum:
+        """As ``folder_sum``; of a folder that cannot be listed, a sum that no rows have."""
+        with self.noted(folder):
+            return folder_sum(self._directory, folder, pause)
+        return FolderSum(-1)
+
+    def listed_again(self) -> set[str]:
+        """Those among them that can be listed now, or are gone, and those returned."""
+        return self.returned | {folder for folder in list(self) if not self._has(folder)}
+
+    def take(self, folders: Folders) -> set[str]:
+        """Those of these folders, or of all, that returned: they are compared now."""
+        taken = set(self.returned) if folders is None else self.returned.intersection(folders)
+        self.returned -= taken
+        return taken
+
+    def _has(self, folder: str) -> bool:
+        try:
+            next(_listed(self._directory, f"{ENTRIES}/{folder}"), None)
+        except OSError as error:
+            return is_of_one_file(error)
+        return False
 
 
 def _is_there(error: OSError) -> bool:
@@ -164,6 +248,6 @@ def _listed(directory: int, folder: str) -> Iterator[os.DirEntry[str]]:
     except OSError as error:
         if error.errno in _NO_FOLDER:
             return
-        raise
+        raise OSError(error.errno, f"the folder {folder} cannot be listed: {error.strerror}") from error
     with os.scandir(descriptor) as found:
         yield from found

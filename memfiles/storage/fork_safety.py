@@ -101,6 +101,13 @@ def _renew_all() -> None:
             stack.callback(renew)
 
 
+def _wait_for_learning() -> None:
+    """Let no class be half known in the child, which would crash; Python drops an interrupt of this in any case."""
+    while not learning._is_owned():  # type: ignore[attr-defined]
+        with suppress(BaseException):
+            learning.acquire()
+
+
 os.register_at_fork(after_in_child=_renew_all)  # one handler for all: none can be removed
 # what another thread was learning, a child would know by half for ever
-os.register_at_fork(before=learning.acquire, after_in_parent=learning.release, after_in_child=learning.release)
+os.register_at_fork(before=_wait_for_learning, after_in_parent=learning.release, after_in_child=learning.release)

@@ -26,7 +26,7 @@ from memfiles.records.entry_codec import inspect
 from memfiles.records.keys import ENTRIES, TEMP_PREFIX, staged_path
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, quarantine
-from memfiles.storage.entry_folders import folder_times
+from memfiles.storage.entry_folders import UnlistedFolders, folder_times
 from memfiles.storage.journal import FOLDER, SUFFIX
 from memfiles.storage.journal_frames import (
     SCRUB_TOKEN_BYTES,
@@ -238,7 +238,8 @@ def _temp_files(directory: int, *, among: SweptEntries) -> list[str]:
     """The temp files; what is not a folder among the entries, such as a link, is left alone."""
     found = [name for name in atomic.names(directory) if name.startswith(TEMP_PREFIX)]
     with suppress(OSError):
-        for folder in folder_times(directory, users=among == "all") if among != "none" else ():
+        left_out = UnlistedFolders(directory)
+        for folder in folder_times(directory, users=among == "all", unlisted=left_out) if among != "none" else ():
             with suppress(OSError):
                 names = atomic.names(directory, f"{ENTRIES}/{folder}")
                 found += [f"{ENTRIES}/{folder}/{name}" for name in names if name.startswith(TEMP_PREFIX)]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from memfiles.errors import RecordCorrupt, StorageFailed
 from memfiles.records import NamedTuple
-from memfiles.records.keys import ENTRIES, entry_place
+from memfiles.records.keys import ENTRIES, USERS, entry_place
 from memfiles.records.record import digest
 from memfiles.storage.atomic import Signature, is_of_one_file, is_settled
 from memfiles.sync.downloads import EntryDownloads
@@ -31,7 +31,7 @@ Care = Literal["patient", "usual", "thorough"]
 class DirtyRecord(NamedTuple):
     """A record whose present version the mirror has not acknowledged, and when it was written (ns, wall clock).
 
-    ``unread`` says why it cannot be read at the moment, so it is unknown whether it must be pushed.
+    ``unread`` says why it, or a folder of entries, cannot be read at the moment, so it is unknown what must be pushed.
     """
 
     path: str
@@ -77,7 +77,9 @@ class DirtyScan:
         dirty = self._compare(listing.signatures(listing.file_paths()), under="")
         for folder, changed_ns in listing.folders().items():
             dirty += self._compare_folder(folder, changed_ns, care=care)
-        return dirty
+        unlisted = dict(listing.unlisted)
+        topmost = [folder for folder in unlisted if folder.rpartition(f"/{USERS}")[0] not in unlisted]
+        return dirty + [DirtyRecord(f"{ENTRIES}/{it}", time_ns(), StorageFailed(unlisted[it])) for it in topmost]
 
     def recheck(self, path: str) -> None:
         """Compare this record again in the next scan although its folder did not change: its copy may be lost."""
@@ -106,7 +108,7 @@ class DirtyScan:
                 self._compared[folder] = replace(before, dirty=[record.path for record in dirty])
                 return dirty
             dirty = self._compare(self._replica.listing.entries_in(folder), under=f"{ENTRIES}/{folder}")
-        is_sure = is_settled(Signature(0, 0, changed_ns))
+        is_sure = is_settled(Signature(0, 0, changed_ns)) and folder not in self._replica.listing.unlisted
         self._compared[folder] = _Compared(changed_ns, is_sure, monotonic(), [record.path for record in dirty])
         return dirty
 

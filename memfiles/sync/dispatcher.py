@@ -13,8 +13,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -27,13 +27,12 @@ from memfiles.errors import CopyRefused, FileNotDeclared, InvalidArgument, LockT
 from memfiles.records.keys import record_path
 from memfiles.storage.events import Progress, RecordChanged
 from memfiles.storage.fork_safety import start_thread
-from memfiles.sync.workers import Job, Workers
+from memfiles.sync.workers import Job, Throttle, Workers
 
 QUIET_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 1.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 30.0
-WRITING_SECONDS = 0.25  # after a write, its thread is assumed to go on writing for this time
 T = TypeVar("T")
 _AGAIN_SECONDS = 1.0
 _WORKERS = 16
@@ -43,8 +42,6 @@ _REFUSED_SECONDS = 300.0  # until a record is tried again whose copy does not ve
 _TICK_SECONDS = 0.1
 _CLOSE_SECONDS = 0.5  # for jobs under way when the memory is closed
 _LONGEST_SLEEP_SECONDS = 3600.0
-_REST = 10.0  # times the processor time of a transfer
-_LONGEST_REST_SECONDS = 0.5
 _log = logging.getLogger("memfiles.sync")
 _chance = SystemRandom()  # the module-level generator belongs to the program, which may have seeded it
 
@@ -142,7 +139,7 @@ class Dispatcher:
         if self.is_closed:  # else ``close`` finds it
             self._refuse_wanted()
         elif not self._is_running():  # none can be started
-            self.hand_out()
+            self._hand_out_here()
         self._wake()
         return job
 
@@ -178,7 +175,7 @@ class Dispatcher:
             if is_over:
                 return is_done
             if not self._is_running():  # none can be started
-                self.hand_out()
+                self._hand_out_here()
             with suppress(Empty):
                 call.get(timeout=min(left, _TICK_SECONDS))
 
@@ -236,6 +233,16 @@ class Dispatcher:
             at = min(at for at in (*(timer.at for timer in self._timers), self._schedule.next_at()) if at is not None)
         return min(max(0.0, at - time.monotonic()), _LONGEST_SLEEP_SECONDS)
 
+    def _hand_out_here(self) -> None:
+        """As ``hand_out``, by whoever waits, as no thread can be started: an interrupt leaves nothing in hand."""
+        try:
+            self.hand_out()
+        except BaseException:
+            with self._turn:  # another thread may have one of them in hand: a record has one turn
+                self._workers = Workers(_WORKERS, name="memfiles-sync")
+                self._schedule.taken_back(now=time.monotonic())
+            raise
+
     def _take(self) -> Task | None:
         with self._turn:
             return None if self.is_closed else self._schedule.take(now=time.monotonic())
@@ -273,59 +280,6 @@ def _run(reference: weakref.ref[Dispatcher], calls: SimpleQueue[None], workers: 
         with suppress(Empty):
             calls.get(timeout=seconds)
     workers.close(0.0)
-
-
-class Throttle:
-    """Slows transfers down while somebody writes in this process.
-
-    All threads share one interpreter, of which a transfer takes 2 to 4 ms: sixteen at once made an append take 27 ms
-    instead of half a one. While somebody writes, transfers therefore run one at a time, and each is followed by a rest
-    ten times as long.
-    """
-
-    def __init__(
-        self,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        cpu_time: Callable[[], float] = time.thread_time,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """``cpu_time`` is the processor time of the calling thread; all are in seconds."""
-        self._monotonic, self._cpu_time, self._sleep = monotonic, cpu_time, sleep
-        self._written_at, self._waiting = float("-inf"), 0
-        self._one_at_a_time = threading.Lock()
-
-    def notice_write(self) -> None:
-        """Somebody writes."""
-        self._written_at = self._monotonic()
-
-    @contextmanager
-    def waived(self) -> Iterator[None]:
-        """Somebody waits for the transfers: meanwhile they are not slowed down."""
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-
-    def transfer(self, carry_out: Callable[[], None]) -> None:
-        """Carry out a transfer; while somebody writes, alone and with a rest after it."""
-        while self._is_due():  # asked again while it waits: the one before it may hang
-            if self._one_at_a_time.acquire(timeout=_TICK_SECONDS):
-                break
-        else:
-            carry_out()
-            return
-        try:
-            begun = self._cpu_time()
-            carry_out()
-            if self._is_due():
-                self._sleep(min(_LONGEST_REST_SECONDS, _REST * (self._cpu_time() - begun)))
-        finally:
-            self._one_at_a_time.release()
-
-    def _is_due(self) -> bool:
-        return not self._waiting and self._monotonic() - self._written_at < WRITING_SECONDS
 
 
 class Schedule:
@@ -387,8 +341,8 @@ class Schedule:
             return None
         for path, due in self._due.items():
             if due.at <= now and path not in self._in_hand:
+                self._in_hand[path] = due.since  # first: an interrupt in between loses nothing
                 del self._due[path]
-                self._in_hand[path] = due.since
                 return Task(path, due.look)
         return None
 
@@ -410,6 +364,11 @@ class Schedule:
         since = self._in_hand.pop(task.path, now + seconds)
         due = self._due.setdefault(task.path, _Due(now + seconds, since))
         due.since, due.look = min(due.since, since), due.look or task.look
+
+    def taken_back(self, *, now: float) -> None:
+        """Whoever had records in hand was interrupted: they are due again."""
+        for path in list(self._in_hand):
+            self.postponed(Task(path, look=True), now=now, seconds=0.0)
 
     def failed(self, task: Task, *, now: float, share: float) -> None:
         """The mirror did not answer; ``share`` is between 0 and 1, and random."""

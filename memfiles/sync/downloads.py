@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from memfiles.errors import CopyRefused, LockTimeout, MirrorRefused, MirrorUnavailable, RecordCorrupt
 from memfiles.records.entry import Entry
-from memfiles.records.keys import entry_place, is_id_path
+from memfiles.records.keys import ENTRIES, entry_place, is_id_path
 from memfiles.records.marks import is_tombstone, vacated
 from memfiles.records.record import digest
 from memfiles.storage.fork_safety import Flag, renew_in_child, start_thread
@@ -109,7 +109,8 @@ class EntryDownloads:
             return []
         there = [path for path in listed if entry_place(path) is not None]
         here = set(self.replica.listing.entry_paths()) if there else set()
-        return [path for path in there if path not in here]
+        unlisted = tuple(f"{ENTRIES}/{folder}/" for folder in list(self.replica.listing.unlisted))
+        return [path for path in there if path not in here and not path.startswith(unlisted)]
 
     def bring(self, paths: Collection[str], *, listed: Mapping[str, str]) -> Iterator[str]:
         """Download these entries and write them, some hundred in a commit; yields the paths that were written.

@@ -313,6 +313,7 @@ class RecordListing:
     def __init__(self, files: RecordRepository[Record], store: Store) -> None:
         self.file_paths = files.paths
         self.has_entries = False
+        self.unlisted = entry_folders.UnlistedFolders(store.descriptor)  # as far as ``entries_in`` was asked for them
         self._store = store
 
     def paths(self) -> list[str]:
@@ -325,13 +326,15 @@ class RecordListing:
 
     def folders(self) -> dict[str, int]:
         """The folders of entries, and when a record was last put in place or removed there (ns)."""
+        if not self.has_entries:
+            return {}
         with storage_failure("the entries cannot be listed"):
-            return entry_folders.folder_times(self._store.descriptor) if self.has_entries else {}
+            return entry_folders.folder_times(self._store.descriptor, unlisted=self.unlisted)
 
     def entries_in(self, folder: str) -> dict[str, Signature]:
         """By path, the signatures of the entries in a folder; removes temp files, which may hold forgotten text."""
-        left_over: list[str] = []
-        with storage_failure("the entries cannot be listed"):
+        left_over, found = list[str](), dict[str, Signature]()
+        with storage_failure("the entries cannot be listed"), self.unlisted.noted(folder):
             listed = entry_folders.files(self._store.descriptor, folder, left_over)
             found = {path: Signature(*seen) for path, seen in listed if entry_place(path) is not None}
         if left_over:
@@ -360,7 +363,7 @@ class FeedListing:
 
     def __init__(self, files: RecordRepository[Record], store: RecordStore) -> None:
         self.file_paths = files.paths
-        self.has_entries = False
+        self.has_entries, self.unlisted = False, entry_folders.UnlistedFolders(-1)
         self._store = store
         self._forget()
         renew_in_child(self, FeedListing._forget)

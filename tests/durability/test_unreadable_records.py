@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +19,10 @@ import pytest
 import memfiles
 from memfiles.cli.doctor.checks import check_kept, check_records
 from memfiles.errors import StorageFailed
+from memfiles.index.database import noted_unread
 from memfiles.memory import load, look
 from memfiles.records.entry_codec import encode_entry
-from memfiles.records.keys import id_path
+from memfiles.records.keys import id_path, user_hash
 from memfiles.storage import entry_folders
 from memfiles.storage.atomic import Signature, is_settled, read
 from memfiles.storage.home import home_of
@@ -203,6 +209,74 @@ def test_records_on_a_damaged_part_of_the_disk_keep_no_other_one_away(
     assert "entries" not in [it.about for it in ceiling.attention]  # at a level that nobody can tell
 
 
+def test_questions_look_at_no_other_record_than_the_one_that_cannot_be_read(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a folder of 10,000 entries takes 200 ms; it is found by the question after it can be read again."""
+    record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
+    listed: list[object] = []
+    listing = os.scandir
+
+    def scan(at: Any) -> Any:
+        listed.append(at)
+        return listing(at)
+
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        session.call("memory_search", {"query": "tea"})
+        record.chmod(0)
+        os.utime(record)
+        session.call("memory_list", {})
+        monkeypatch.setattr(os, "scandir", scan)
+        asked = [
+            session.call("memory_search", {"query": "tea"}).data,
+            session.call("memory_list", {}).data,
+            session.call("memory_save", {"key": "cup", "content": "A cup of coffee."}).data,
+            *(session.system_prompt(), session.system_prompt(query="tea")),
+        ]
+        record.chmod(0o600)
+        found = session.call("memory_search", {"query": "tea"})
+        monkeypatch.undo()
+
+    assert [] == listed
+    assert [True, True, False, True, True] == ["milk" in str(each) and "green" not in str(each) for each in asked]
+    assert {"tea", "tea/milk"} == {result["key"] for result in (found.data or {})["results"]}
+
+
+def _as_another_process(do: Callable[[], object], *, is_killed: bool) -> None:
+    """Do it in a process of its own, which is killed right afterwards, or ends."""
+    if not (child := os.fork()):
+        try:
+            do()
+            os.kill(os.getpid(), signal.SIGKILL if is_killed else signal.SIGCONT)
+        finally:
+            os._exit(0)
+    assert (signal.SIGKILL if is_killed else 0) == os.waitpid(child, 0)[1]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_every_process_finds_a_record_again_that_another_one_could_not_read(desk: Path, is_killed: bool) -> None:
+    """Also if that one has ended, or was killed: it took the record out of the index of all."""
+    record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        session.call("memory_search", {"query": "tea"})
+
+        def ask_elsewhere() -> None:
+            other = memfiles.open(desk, watch=False)
+            assert "green" not in str(other.session("support").call("memory_search", {"query": "tea"}).data)
+            if not is_killed:
+                other.close()
+
+        record.chmod(0)
+        os.utime(record)
+        _as_another_process(ask_elsewhere, is_killed=is_killed)
+        record.chmod(0o600)
+        found = session.call("memory_search", {"query": "tea"})
+
+    assert {"tea", "tea/milk"} == {result["key"] for result in (found.data or {})["results"]}
+
+
 @pytest.mark.parametrize("can_examine", [True, False])
 def test_a_damaged_record_keeps_no_other_one_from_the_mirror(
     desk: Path, can_examine: bool, monkeypatch: pytest.MonkeyPatch
@@ -359,6 +433,358 @@ def test_a_note_of_others_that_cannot_be_read_follows_a_forget_as_soon_as_it_can
 
     assert ([(key,) for key in keys], [], []) == (forgotten, [*hidden], [*found])
     assert [] == files_holding(desk.parent, "green tea")
+
+
+def _of_bob(desk: Path, **said: Any) -> Path:
+    """An entry in a folder that is not known yet, as if it was the first of an agent."""
+    entry = saved("drinks", "Ada drinks green tea.", agent="bob", given_id="a" * 32, **said)
+    record = desk.parent / ".memory" / entry.path
+    record.parent.mkdir()
+    record.write_bytes(encode_entry(entry))
+    return record
+
+
+def test_a_folder_that_may_not_be_listed_keeps_no_other_one_away(desk: Path) -> None:
+    """As that of an agent whose first entry root saved: the others are served and mirrored, and it comes later."""
+    bob, bucket = Visitor("bob"), desk.parent / "bucket"
+    bucket.mkdir()
+    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
+    desk.write_text(text, "utf-8")
+    with memfiles.open(desk, watch=False) as memory:
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+        assert (memory.sync.flush(60), memory.sync.pull().pending) == (True, ())
+    folder = _of_bob(desk).parent
+    with _nobody(desk.parent):
+        folder.chmod(0)
+        with memfiles.open(desk, watch=False) as memory:
+            session = memory.session("support")
+            answers = [
+                session.call("memory_save", {"key": "cup", "content": "A cup of coffee."}),
+                session.call("memory_search", {"query": "coffee"}),
+                session.call("memory_list", {}),
+            ]
+            prompt, hidden = session.system_prompt(), memory.entries.search(bob, "green").matches
+            with pytest.raises(StorageFailed, match="nothing was forgotten, as entries/bob cannot be read"):
+                memory.entries.forget(bob, kind="note")
+            forgotten = memory.entries.forget(session, key="cup").keys
+            is_pushed, report, status = memory.sync.flush(60), memory.sync.pull(), memory.sync.status()
+            folder.chmod(0o700)
+            found = memory.entries.search(bob, "green").matches
+            is_pushed_later, later = memory.sync.flush(60), memory.sync.status()
+
+    assert [False] * 3 == [answer.is_error for answer in answers]
+    assert ["cup", "tea"] == sorted(it["key"] for it in (answers[-1].data or {})["memories"])
+    assert ("coffee" in prompt, [], ("cup",)) == (True, [*hidden], forgotten)
+    assert (True, ("entries/bob",), 1) == (is_pushed, tuple(report.pending), status.pending)
+    assert "the folder entries/bob cannot be listed: Permission denied" in str(status.last_error)
+    assert (["drinks"], True, 0, None) == (
+        [it.found.key for it in found],
+        is_pushed_later,
+        later.pending,
+        later.last_error,
+    )
+    assert any(b"green tea" in path.read_bytes() for path in bucket.rglob("*.json") if "bob" in str(path))
+
+
+def test_a_note_in_a_folder_that_may_not_be_listed_follows_a_forget_as_soon_as_it_may_be(desk: Path) -> None:
+    """Nobody knew that it is there; no search finds what was forgotten meanwhile."""
+    with memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        memory.entries.forget(session, key="tea/milk")
+        tea = memory.entries.get(session, "tea")
+        assert tea is not None
+    folder = _of_bob(desk, made_of=(tea.id,)).parent
+    with _nobody(desk.parent):
+        folder.chmod(0)
+        with memfiles.open(desk, watch=False) as memory:
+            memory.entries.forget(memory.session("support"), key="tea")
+            folder.chmod(0o700)
+            found = memory.entries.search(Visitor("bob"), "green").matches
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize(
+    "is_noticed_by", ["another question", "the thread that watches", "the next start after a kill"]
+)
+def test_a_note_in_such_a_folder_follows_its_forget_whoever_lists_it_first(desk: Path, is_noticed_by: str) -> None:
+    """Also if nobody asks while it is listed again, or asks for something else."""
+    with memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        memory.entries.forget(session, key="tea/milk")
+        tea = memory.entries.get(session, "tea")
+        assert tea is not None
+    folder = _of_bob(desk, made_of=(tea.id,)).parent
+    os.utime(folder, (1, 1))
+
+    def forget_elsewhere() -> None:
+        other = memfiles.open(desk, watch=False)
+        other.entries.forget(other.session("support"), key="tea")
+        other.entries.search(other.session("support"), "coffee")
+
+    with _nobody(desk.parent):
+        folder.chmod(0)
+        if is_noticed_by == "the next start after a kill":
+            _as_another_process(forget_elsewhere, is_killed=True)
+        with memfiles.open(desk, watch=False) as memory:
+            session = memory.session("support")
+            if is_noticed_by != "the next start after a kill":
+                memory.entries.forget(session, key="tea")
+            folder.chmod(0o700)
+            if is_noticed_by == "the thread that watches":
+                memory.entries._reader._db.index.verify()
+            else:
+                memory.entries.search(session, "coffee")
+            found = memory.entries.search(Visitor("bob"), "green").matches
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+def _of_ada(desk: Path) -> Path:
+    """The folder of the users of an agent, one of whom has an entry that no index knows."""
+    with memfiles.open(desk, watch=False) as memory:
+        memory.session("support", user="ada").call("memory_save", {"key": "cup", "content": "Ada drinks coffee."})
+    for file in (desk.parent / ".memory" / ".state").glob("index*"):
+        file.unlink()
+    return desk.parent / ".memory" / "entries" / "support" / "users"
+
+
+@pytest.mark.parametrize("is_of_agent", [False, True])
+def test_the_users_of_an_agent_are_found_once_their_folder_may_be_listed(desk: Path, is_of_agent: bool) -> None:
+    """Also if all others were compared meanwhile; until then, a forget by criteria tells what it cannot see."""
+    folder = _of_ada(desk).parent if is_of_agent else _of_ada(desk)
+    with _nobody(desk.parent):
+        folder.chmod(0)
+        with memfiles.open(desk, watch=False) as memory:
+            ada = memory.session("support", user="ada")
+            with pytest.raises(StorageFailed, match="nothing was forgotten, as entries/support.* cannot be read"):
+                memory.entries.forget(ada, kind="note")
+            hidden = memory.entries.search(ada, "coffee").matches
+            folder.chmod(0o700)
+            found = memory.entries.search(ada, "coffee").matches
+
+    assert ([], ["cup"]) == ([*hidden], [it.found.key for it in found])
+
+
+@pytest.mark.parametrize("is_of_users", [False, True])
+def test_a_folder_that_may_not_be_listed_and_is_removed_is_told_no_longer(desk: Path, is_of_users: bool) -> None:
+    """Neither by the status nor by a question, which would compare all folders again and again."""
+    bob, bucket = _of_bob(desk).parent, desk.parent / "bucket"
+    bucket.mkdir()
+    (bob / "users" / user_hash("ada")).mkdir(parents=True)
+    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
+    desk.write_text(text, "utf-8")
+    folder = bob / "users" if is_of_users else bob
+    with _nobody(desk.parent):
+        folder.chmod(0)
+        with memfiles.open(desk, watch=False) as memory:
+            session = memory.session("support")
+            memory.entries.forget(session, key="tea/milk")
+            assert memory.sync.flush(60)
+            told = [memory.sync.status().oldest_pending]
+            folder.chmod(0o700)
+            shutil.rmtree(bob)
+            memory.entries.search(session, "tea")
+            index = memory.entries._reader._db.index
+            is_fresh, unlisted = index._maintenance.is_fresh(), {*index.unlisted}
+            assert memory.sync.flush(60)
+            told.append(memory.sync.status().oldest_pending)
+
+    assert [f"entries/{folder.relative_to(bob.parent)}", None] == told
+    assert (True, set()) == (is_fresh, unlisted)
+
+
+@pytest.mark.parametrize("fails", [StorageFailed, KeyboardInterrupt])
+def test_a_forget_that_could_not_be_followed_is_tried_again(
+    desk: Path, fails: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a note in a folder that may not be written for a while; nobody has to start the program again for that."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        for key in ("tea", "tea/milk"):
+            memory.entries.forget(memory.session("support"), key=key)
+    folder = _of_bob(desk, made_of=(tea.id,)).parent
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        if fails is StorageFailed:
+            folder.chmod(0o500)
+            memory.entries.search(bob, "green")
+            folder.chmod(0o700)
+        else:
+            opening = os.open
+
+            def interrupt(path: Any, *given: Any, **more: Any) -> int:
+                if given[0] & os.O_CREAT and "/bob/" in os.fspath(path):
+                    signal.raise_signal(signal.SIGINT)
+                return opening(path, *given, **more)
+
+            monkeypatch.setattr(os, "open", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                memory.entries.search(bob, "green")
+            monkeypatch.undo()
+        monkeypatch.setattr("memfiles.entries.reader.monotonic", lambda: inf)  # much later
+        found = memory.entries.search(bob, "green").matches
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("is_note", [False, True])
+def test_what_another_machine_forgot_is_not_found_in_a_record_that_cannot_be_read(desk: Path, is_note: bool) -> None:
+    """A search shows what the index read of such a record as long as it stays as it was, but not then."""
+    bob, bucket = Visitor("bob"), desk.parent / "bucket"
+    bucket.mkdir()
+    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
+    desk.write_text(text, "utf-8")
+    there = write_workflow(desk.parent / "there", text)
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = _of_bob(desk, made_of=(tea.id,))
+        assert memory.entries.search(bob, "green").matches
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+        assert memory.sync.flush(60)
+    if not is_note:
+        record = next(
+            it for it in desk.parent.rglob(".memory/entries/support/*.json") if b"green tea" in it.read_bytes()
+        )
+    with memfiles.open(there, watch=False) as memory:
+        memory.entries.forget(memory.session("support"), key="tea")
+        assert memory.sync.flush(60)
+    _settle(record, is_changed=False)
+    record.chmod(0)
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        memory.sync.pull()
+        callers = memory.session("support"), bob
+        hidden = [match for caller in callers for match in memory.entries.search(caller, "green").matches]
+        record.chmod(0o600)
+        memory.sync.pull()
+        found = [match for caller in callers for match in memory.entries.search(caller, "green").matches]
+
+    assert ([], []) == (hidden, found)
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_note_that_another_process_could_not_read_follows_its_forget_in_every_process(
+    desk: Path, is_killed: bool
+) -> None:
+    """Whoever finds it first once it can be read, also if the one that forgot was killed."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        note = saved("drinks", "Ada drinks green tea.", agent="bob", given_id="a" * 32, made_of=(tea.id,))
+        record = desk.parent / ".memory" / note.path
+        record.parent.mkdir()
+        record.write_bytes(encode_entry(note))
+        assert memory.entries.search(bob, "green").matches
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        assert memory.entries.search(bob, "green").matches
+
+        def forget_elsewhere() -> None:
+            other = memfiles.open(desk, watch=False)
+            other.entries.forget(other.session("support"), key="tea")
+            if not is_killed:
+                other.close()
+
+        record.chmod(0)
+        os.utime(record)
+        _as_another_process(forget_elsewhere, is_killed=is_killed)
+        record.chmod(0o600)
+        memory.entries._reader._db.index.verify()  # as the thread that watches does now and then
+        found = memory.entries.search(bob, "green").matches
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_note_that_another_process_reads_again_is_not_found_before_it_follows_its_forget(
+    desk: Path, is_killed: bool
+) -> None:
+    """That one may have been killed since, or ask nothing for hours: whoever asks first has the note follow."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = _of_bob(desk, made_of=(tea.id,))
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        assert memory.entries.search(bob, "green").matches
+
+        def forget_elsewhere() -> None:
+            other = memfiles.open(desk, watch=False)
+            record.chmod(0)
+            os.utime(record)
+            other.entries.forget(other.session("support"), key="tea")
+            record.chmod(0o600)
+            other.entries._reader._db.index.verify()  # as the thread that watches does now and then
+
+        _as_another_process(forget_elsewhere, is_killed=is_killed)
+        found = memory.entries.search(bob, "green").matches
+        noted = memory.entries._reader._db.index.ask(noted_unread)
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+    assert (set(), set()) == noted
+
+
+def test_no_thread_finds_a_note_while_another_one_has_it_follow_its_forget(desk: Path) -> None:
+    """That may wait for a lock; a question that is asked meanwhile waits as well."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = _of_bob(desk, made_of=(tea.id,))
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory, memfiles.open(desk, watch=False) as other:
+        db, begun, done = memory.entries._reader._db, threading.Event(), threading.Event()
+
+        def hold(records: Any) -> tuple[None, tuple[()]]:
+            begun.set()
+            done.wait(20)
+            return None, ()
+
+        assert memory.entries.search(bob, "green").matches
+        record.chmod(0)
+        os.utime(record)
+        memory.entries.forget(memory.session("support"), key="tea")
+        record.chmod(0o600)
+        path = record.relative_to(desk.parent / ".memory").as_posix()
+        with ThreadPoolExecutor() as threads:
+            holder = threads.submit(other.entries._reader._db.repository.change, [path], hold)
+            assert begun.wait(20)
+            first = threads.submit(memory.entries.search, bob, "green")
+            wait_until(lambda: bool(db.returned))
+            second = threads.submit(memory.entries.search, bob, "green")
+            wait([second], 0.5)
+            done.set()
+            holder.result(20)
+            found = [*first.result(20).matches, *second.result(20).matches]
+
+    assert [] == found
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+def test_an_entry_that_could_not_be_read_is_missed_no_longer_once_a_file_is_in_place_of_its_folder(desk: Path) -> None:
+    """Each question of all agents failed then."""
+    record = _of_bob(desk)
+    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        session = memory.session("support")
+        record.chmod(0)
+        os.utime(record)
+        memory.entries.search(Visitor("bob"), "green")
+        record.unlink()
+        record.parent.rmdir()
+        record.parent.write_text("moved elsewhere")
+        found, problems = memory.entries.search(session, "milk").matches, memory.status()["problems"]
+
+    assert (["tea/milk"], {}) == ([it.found.key for it in found], problems)
 
 
 def test_a_note_is_followed_up_once_the_tombstone_can_be_read_too(desk: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.entries import Entries
-from memfiles.index.record_source import LARGE
+from memfiles.index.database import LARGE
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now

@@ -14,6 +14,7 @@ from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.marks import EntryRecord
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Signature
+from memfiles.storage.entry_folders import UnlistedFolders
 from tests.support.saved import saved
 
 LATER = "2026-11-22T09:00:00.000Z"
@@ -32,7 +33,9 @@ class Memory:
         self.directory = directory
         self.descriptor = atomic.Descriptor.of_directory(directory)
         self.reads = 0
-        self.index = Index(directory, self.descriptor, RecordSource(self.descriptor, self.read))
+        self.index = Index(
+            directory, self.descriptor, RecordSource(self.descriptor, self.read, UnlistedFolders(self.descriptor))
+        )
 
     def read(self, path: str) -> Row | None:
         """The row of the record at ``path``."""

@@ -25,7 +25,7 @@ from memfiles.index.change_log import (
     intent_line,
 )
 from memfiles.index.index import Index
-from memfiles.index.record_source import ComparedFolders
+from memfiles.storage.entry_folders import ComparedFolders
 from tests.support.another_process import another_process
 from tests.support.workflows import opened
 

@@ -157,9 +157,9 @@ def _replace_after(monkeypatch: pytest.MonkeyPatch, name: str, memory: Memory) -
     owner = next(it for it in (catch_up, record_source, catch_up.Maintenance) if hasattr(it, name))
     original = getattr(owner, name)
 
-    def then_replaced(*given: Any) -> Any:
+    def then_replaced(*given: Any, **more: Any) -> Any:
         monkeypatch.undo()
-        result = original(*given)
+        result = original(*given, **more)
         result = list(result) if isinstance(result, Iterator) else result
         _remove(memory.directory / INDEX)
         other = index_database(memory.directory, memory.descriptor)

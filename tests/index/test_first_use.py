@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from memfiles.index.change_log import intent_line
-from memfiles.index.record_source import LARGE
+from memfiles.index.database import LARGE
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.keys import temp_path, user_hash

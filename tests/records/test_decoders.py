@@ -51,6 +51,12 @@ if not (child := os.fork()):
     os._exit(len(said))
 said += said * os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 """
+_INTERRUPTED = f"""
+import signal
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+{_FORK}
+"""
 
 
 @pytest.mark.slow
@@ -58,8 +64,17 @@ said += said * os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 @pytest.mark.parametrize("second", ["call()", _FORK], ids=["thread", "fork"])
 def test_a_class_is_learned_by_one_thread_while_the_others_wait(call: str, second: str) -> None:
     """A second thread, or a child forked meanwhile, would crash with half of what is known of the class."""
+    assert (0, "2 1\n", "") == _outcome(call, second)
+
+
+def test_a_fork_waits_until_a_class_is_learned_whatever_interrupts_it() -> None:
+    """The child would crash with half of what is known of the class, or wait for it for ever."""
+    assert (0, "2 1\n", "") == _outcome(_ENTRY, _INTERRUPTED)
+
+
+def _outcome(call: str, second: str) -> tuple[int, str, str]:
+    """How the program ends, and what it prints."""
     program = _AT_ONCE.format(call=call, second=second)
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]  # of forks, from Python 3.12 on
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-
-    assert (0, "2 1\n", "") == (done.returncode, done.stdout, done.stderr)
+    return done.returncode, done.stdout, done.stderr

@@ -12,7 +12,7 @@ import pytest
 from memfiles.errors import InvalidArgument
 from memfiles.storage.events import RecordChanged
 from memfiles.sync.dispatcher import Dispatcher, Task, Timer
-from memfiles.sync.workers import Workers
+from memfiles.sync.workers import Job, Workers
 from tests.durability.interrupted import in_another_thread, interrupt_at, time_limit
 from tests.support.records import no_thread_starts, wait_until
 
@@ -147,6 +147,46 @@ def test_an_interrupt_leaves_no_record_in_hand_where_no_thread_can_be_started() 
     dispatcher.close()
 
     assert (True, {"a.json", "b.json"}, 3) == (is_done, {*done}, len(done))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python drops some interrupts
+@pytest.mark.parametrize("event", ["call", "c_return"])
+def test_an_interrupt_anywhere_leaves_no_record_in_hand_where_no_thread_can_be_started(event: str) -> None:
+    """Also in between two steps of handing it out: the next who waits carries it out."""
+    seen = step = 0
+    while seen >= step:
+        done, step = list[str](), step + 1
+        dispatcher = Dispatcher(
+            lambda task, done=done: not done.append(task.path),  # type: ignore[misc]
+            timers=lambda now: [Timer(bool, at=inf, every=inf)],
+        )
+        with no_thread_starts(), time_limit(60):
+            dispatcher.at_once("a.json")
+            seen = interrupt_at(step, partial(dispatcher.wait, 5, insist=True, progress=None), event)
+            dispatcher.at_once("b.json")
+            is_done = dispatcher.wait(5, insist=True, progress=None)
+            dispatcher.close()
+        assert (True, {"a.json", "b.json"}) == (is_done, {*done}), step
+
+    assert step > 10
+
+
+def test_an_interrupt_ends_the_wait_that_does_a_background_job_where_no_thread_can_be_started() -> None:
+    """A Ctrl-C is for whoever does the job, not only for whom it was begun for, who may never look at it."""
+    dispatcher = Dispatcher(lambda task: True, timers=lambda now: [Timer(begin, at=0.0, every=inf)])
+
+    def begin() -> None:
+        jobs.append(dispatcher.in_background(partial(signal.raise_signal, signal.SIGINT)))
+
+    jobs: list[Job[None]] = []
+    with no_thread_starts():
+        dispatcher.at_once("a.json")
+        with pytest.raises(KeyboardInterrupt):
+            dispatcher.wait(1, insist=True, progress=None)
+        is_done = dispatcher.wait(10, insist=True, progress=None)
+    dispatcher.close()
+
+    assert is_done
 
 
 def test_a_mirror_that_ends_the_program_takes_no_other_record_along() -> None:

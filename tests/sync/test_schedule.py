@@ -13,12 +13,11 @@ from memfiles.sync.dispatcher import (
     LONGEST_PAUSE_SECONDS,
     LONGEST_WAIT_SECONDS,
     QUIET_SECONDS,
-    WRITING_SECONDS,
     Schedule,
     Task,
-    Throttle,
     Timer,
 )
+from memfiles.sync.workers import WRITING_SECONDS, Throttle
 
 
 class Clock:

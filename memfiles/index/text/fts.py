@@ -324,7 +324,7 @@ def make_tables(connection: sqlite3.Connection, name: str, *, schema: Literal["m
         f"counts_{name} USING fts5vocab({of}, row)",
         f"grams_{name} USING fts5(text, content='', detail=none, columnsize=0, {trigrams})",
     ):
-        connection.execute(f"CREATE VIRTUAL TABLE {schema}.{table}")
+        connection.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS {schema}.{table}")
 
 
 def _put_words(
@@ -363,10 +363,10 @@ def _filled(connection: sqlite3.Connection, versions: Mapping[int, int]) -> dict
             continue
         if others and count >= SLOTS:
             slot = others.pop(0)
-            _empty(connection, slot)
         else:
             slot, count = count, count + 1
             make_tables(connection, f"s{slot}", schema="temp")
+        _empty(connection, slot)  # also of what is left of a search that was interrupted
         _put_words(connection, f"s{slot}", *_texts_of(connection, part))
         connection.execute("INSERT OR REPLACE INTO slot (slot, part, version) VALUES (?, ?, ?)", (slot, part, version))
         found[part] = slot
