@@ -182,7 +182,7 @@ class Dispatcher:
     def _is_hopeless(self, begun: float, *, insist: bool) -> bool:
         """Whether to wait no longer for what is pending; the caller holds the turn, and has waited since ``begun``."""
         may_give_up = (not insist or self._is_refused) and self._failed_at >= begun
-        return self._schedule.is_put_off(now=time.monotonic()) or (may_give_up and self._schedule.is_failing)
+        return self._schedule.is_put_off(now=time.monotonic()) or (may_give_up and self._schedule.failures > 0)
 
     def close(self) -> None:
         """Hand out nothing more, and wait a moment for what is under way; calls that hang are left to end later."""
@@ -290,7 +290,7 @@ class Schedule:
         self._hands = hands
         self._due: dict[str, _Due] = {}
         self._in_hand: dict[str, float] = {}
-        self._failures = 0
+        self.failures = 0  # in a row: the mirror did not answer
         self._not_before = 0.0
 
     @property
@@ -303,14 +303,9 @@ class Schedule:
         return any(it <= then for it in self._in_hand.values()) or any(it.since <= then for it in self._due.values())
 
     @property
-    def is_failing(self) -> bool:
-        """Whether the mirror did not answer when it was last asked."""
-        return self._failures > 0
-
-    @property
     def _is_full(self) -> bool:
         """Whether no record may be taken: all hands are full; a mirror that does not answer is tried by one only."""
-        return len(self._in_hand) >= (1 if self._failures else self._hands)
+        return len(self._in_hand) >= (1 if self.failures else self._hands)
 
     def is_put_off(self, *, now: float) -> bool:
         """Whether nothing is in hand, and nothing will be due for longer than a change waits for a quiet."""
@@ -357,7 +352,7 @@ class Schedule:
         """The record was reconciled as of when it was taken; ``answered``: the mirror had to be asked."""
         self._in_hand.pop(task.path, None)
         if answered:
-            self._failures, self._not_before = 0, 0.0
+            self.failures, self._not_before = 0, 0.0
 
     def postponed(self, task: Task, *, now: float, seconds: float) -> None:
         """Try the record again later: another process has it in hand, or it failed although the mirror answers."""
@@ -373,7 +368,7 @@ class Schedule:
     def failed(self, task: Task, *, now: float, share: float) -> None:
         """The mirror did not answer; ``share`` is between 0 and 1, and random."""
         if now >= self._not_before:  # simultaneous failures count as one
-            self._failures += 1
-        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 30))
+            self.failures += 1
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 30))
         self._not_before = now + share * pause
         self.postponed(task, now=now, seconds=0.0)

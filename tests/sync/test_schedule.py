@@ -227,14 +227,14 @@ def test_a_mirror_that_does_not_answer_is_asked_by_one_at_a_time(schedule: Sched
     assert first is not None
     schedule.failed(first, now=0.0, share=1.0)
 
-    assert schedule.is_failing
+    assert schedule.failures
     assert None is schedule.take(now=FIRST_PAUSE_SECONDS * 0.9)
     second = schedule.take(now=FIRST_PAUSE_SECONDS)
     assert second is not None
     assert None is schedule.take(now=FIRST_PAUSE_SECONDS)
     assert None is schedule.next_at()
     schedule.done(second, answered=True)
-    assert not schedule.is_failing
+    assert not schedule.failures
     assert {"a", "b", "c"} - {second.path} == {
         task.path for task in (schedule.take(now=1.0), schedule.take(now=1.0)) if task
     }
@@ -279,7 +279,7 @@ def test_what_needed_no_answer_says_nothing_of_the_mirror(schedule: Schedule) ->
     schedule.failed(first, now=0.0, share=1.0)
     schedule.done(second, answered=False)
 
-    assert schedule.is_failing
+    assert schedule.failures
 
 
 def test_what_is_put_off_for_long_need_not_be_waited_for(schedule: Schedule) -> None:
