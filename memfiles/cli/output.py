@@ -54,6 +54,14 @@ def quiet_log(*, at_once: bool = True) -> None:
     logging.getLogger("memfiles").addHandler(logging.NullHandler())
 
 
+def log_on_stderr(level: int) -> None:
+    """Write the log from this level on to stderr, as a server does, and print no warning of it a second time."""
+    import logging  # late: only servers write it
+
+    late_logger.teller = None
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
+
+
 def data(shown: object) -> None:
     """Print a JSON document on stdout."""
     click.echo((json.dumps(shown, ensure_ascii=False, indent=2) + "\n").encode(), nl=False)
