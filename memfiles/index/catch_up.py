@@ -27,9 +27,7 @@ from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 from memfiles.storage.entry_folders import ComparedFolders, Folders
 
-_READ = """
-    UPDATE entry SET reads = reads + ?1, read_at = max(read_at, ?2) WHERE path = ?3 AND created_at <= ?2
-"""
+_READ = "UPDATE entry SET reads = reads + ?1, read_at = max(read_at, ?2) WHERE path = ?3 AND created_at <= ?2"
 _SETTLED_NS = 100_000_000  # longer than a clock tick of any kernel
 _BATCH = 256  # records compared in one transaction: no other process waits longer than for these
 _COMPACT_ATTEMPTS = 50

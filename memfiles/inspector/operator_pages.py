@@ -96,8 +96,8 @@ def audit(view: PageView) -> Response:
     rows = min(view.number("rows") or AUDIT_ROWS, AUDIT_ROWS)
     trail = AuditTrail(())
     try:
-        until = view.chosen("older") or asked["until"]
-        trail = desk.memory.audit(**{**asked, "until": until}, level=desk.ceiling, limit=rows)
+        page = asked | {"until": view.chosen("older") or asked["until"]}
+        trail = desk.memory.audit(**page, level=desk.ceiling, limit=rows)
     except InvalidArgument as error:
         view.error = error
     return view.render(

@@ -231,12 +231,10 @@ def check_kept(home: MemoryHome, folder: str) -> Iterator[CheckResult]:
     """Report the copies of records kept in quarantine or conflicts, and why."""
     kept = kept_in(home, folder)
     for path, reason in kept:
-        is_copy = path != folder  # else the folder itself cannot be listed
-        yield (
-            warn(folder, f"{path}: {reason}. Save what you need from it, then delete it")
-            if is_copy
-            else fail(folder, reason)
-        )
+        if path == folder:  # it cannot be listed
+            yield fail(folder, reason)
+        else:
+            yield warn(folder, f"{path}: {reason}. Save what you need from it, then delete it")
     if not kept:
         yield ok(folder, "none")
 
@@ -260,8 +258,8 @@ def _unusable(folder: Path) -> Path | None:
     """The folder, or the month of an audit in it, if it cannot be written: no link is followed there."""
     if folder.is_symlink() or not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return folder
-    months = sorted(folder.glob("*.jsonl"))
-    return next((it for it in months if it.is_symlink() or not it.is_file() or not os.access(it, os.W_OK)), None)
+    months = (it for it in folder.glob("*.jsonl") if it.is_symlink() or not it.is_file() or not os.access(it, os.W_OK))
+    return next(months, None)
 
 
 def file_system_of(path: Path, *, mounts: Path = MOUNTS) -> str | None:
