@@ -40,7 +40,7 @@ _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
 def quiet_log(*, at_once: bool = True) -> None:
     """Keep the library's log off stderr without --debug: the command line reports errors itself, once.
 
-    What the library has to tell a person is a warning. Unless ``at_once`` the log is made quiet when something is
+    A warning that a person has to act on is printed. Unless ``at_once`` the log is made quiet when something is
     logged: then no mirror may be used.
     """
     late_logger.teller = None if current().json or current().debug else _warned
@@ -52,6 +52,14 @@ def quiet_log(*, at_once: bool = True) -> None:
     with lean_imports():
         import logging  # late: a command without output does without
     logging.getLogger("memfiles").addHandler(logging.NullHandler())
+
+
+def log_on_stderr(level: int) -> None:
+    """Write the log from this level on to stderr, as a server does, and print no warning of it a second time."""
+    import logging  # late: only servers write it
+
+    late_logger.teller = None
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
 
 
 def data(shown: object) -> None:

@@ -287,11 +287,11 @@ class EntryRules(Struct, frozen=True):
         _check_size(gated.text)  # a redaction may be longer than what it replaces
         return Checked(replace(draft, content=gated.text, tags=tags, links=links), (*warnings, *gated.warnings))
 
-    def warnings_about(self, content: str) -> tuple[str, ...]:
-        """The warnings for a text that was there before: a credential in it that comes back is not refused."""
+    def warnings_about(self, content: str, *, before: str = "") -> tuple[str, ...]:
+        """The warnings for a text that is stored already: credentials that it has and the one ``before`` had not."""
         policy: Policy = "off" if self.secrets == "off" else "warn"
-        judged = judge_change("", content, start=0, end=len(content), policy=policy, allow=self.allow, scan=self.scan)
-        return judged.warnings
+        judge = partial(judge_change, policy=policy, allow=self.allow, scan=self.scan)
+        return judge(before, content, start=0, end=len(content)).warnings
 
     def check_labels(self, labels: Mapping[str, str | None]) -> tuple[str, ...]:
         """See ``gate_labels``."""

@@ -25,12 +25,11 @@ from memfiles.errors import EntryNotFound, MemfilesError, ReadOnly, RevisionUnkn
 from memfiles.index import queries
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import Entry, Provenance, Scope, seen_by_others
-from memfiles.records.history import contents, diff_between, steps_after
+from memfiles.records.history import contents, diff_between, reverse, steps_after
 from memfiles.records.keys import check_key, check_whole, id_path, is_file_path, place_tag
 from memfiles.records.levels import Levels
 from memfiles.records.marks import EntryRecord, Mark
 from memfiles.records.record import NOBODY, Actor, Change, Stamp
-from memfiles.secrets.gate import gate
 from memfiles.storage.events import AuditLog, RecordChanged
 
 _OF_PLANS = {"merge": "merge", "fold": "fold", "evict": "evict", "undo": "undo_plan"}
@@ -173,13 +172,16 @@ class LogReader:
         self._audit = audit
 
     def heard(self, change: RecordChanged) -> None:
-        """Warn of credentials in an entry that was changed by hand."""
+        """Warn of credentials that a change by hand brought to an entry, also if another change replaced it since."""
         rules = self._db.rules
         if rules.secrets == "off" or not change.op == change.origin == "external" or is_file_path(change.path):
             return
         with suppress(MemfilesError):  # it is gone again
             if (entry := entry_at(self._db.repository, change.path)) is not None:
-                for warning in gate(entry.content, policy="warn", allow=rules.allow, scan=rules.scan).warnings:
+                made = ((it, text) for it, text in _contents(entry) if it.revision == change.revision)
+                edit, after = next(made, (None, entry.text.content_bytes))
+                before = reverse(after, edit).decode() if edit is not None and not edit.opaque else ""
+                for warning in rules.warnings_about(after.decode(), before=before):
                     _log.tell(f"{change.path}: a change by hand {warning}")
 
     def log(self, caller: Caller, key: str) -> EntryLog:

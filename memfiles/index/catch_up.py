@@ -27,7 +27,7 @@ from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase
 from memfiles.storage.entry_folders import ComparedFolders, Folders
 
-_READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ?"
+_READ = "UPDATE entry SET reads = reads + ?, read_at = max(read_at, ?) WHERE path = ? AND created_at <= ?"
 _SETTLED_NS = 100_000_000  # longer than a clock tick of any kernel
 _BATCH = 256  # records compared in one transaction: no other process waits longer than for these
 _COMPACT_ATTEMPTS = 50
@@ -292,7 +292,7 @@ class Maintenance:
         known = [row for path, row in signed.items() if self._records.signature(path) == storable(row.signature)]
         stale |= batch.rows.keys() - {row.path for row in known}
         self._refresh(connection, stale, known=known)
-        connection.executemany(_READ, [(*found, path) for path, found in batch.reads.items()])
+        connection.executemany(_READ, [(times, at, path, at) for path, (times, at) in batch.reads.items()])
         _note_intents(connection, batch.intents if is_alone else {**intents, **batch.intents})
         _note(connection, log=batch.news.log, offset=batch.news.end)
         _note_feed(connection, self._records, point)

@@ -131,7 +131,7 @@ class PendingWrites:
         self._totals = RunningTotals()
         self._doubtful: set[str] = set()
         self.reads: dict[str, tuple[int, str]] = {}
-        self._read_by = 0.0  # when those that wait are to be written
+        self._read_by = 0.0  # the time at which the reads that wait are due
 
     def open(self) -> ChangeLog:
         """The log that all processes write now; if this process is alone with it, the caller must share it."""
@@ -165,7 +165,7 @@ class PendingWrites:
             self._doubtful.update(paths)
 
     def read(self, path: str, *, at: str) -> bool:
-        """Note a read of an entry; returns whether enough wait to be written, or one waits for a minute."""
+        """Note a read of an entry; returns whether enough reads wait to be written, or one has waited for a minute."""
         with self._turn:
             if not self.reads:
                 self._read_by = self._monotonic() + _READ_SECONDS

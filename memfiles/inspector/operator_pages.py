@@ -96,7 +96,8 @@ def audit(view: PageView) -> Response:
     rows = min(view.number("rows") or AUDIT_ROWS, AUDIT_ROWS)
     trail = AuditTrail(())
     try:
-        trail = desk.memory.audit(**asked, level=desk.ceiling, limit=rows)
+        page = asked | {"until": view.chosen("older") or asked["until"]}
+        trail = desk.memory.audit(**page, level=desk.ceiling, limit=rows)
     except InvalidArgument as error:
         view.error = error
     return view.render(
@@ -105,7 +106,7 @@ def audit(view: PageView) -> Response:
         events=trail.events,
         asked={name: value or "" for name, value in asked.items()},
         outcomes=OUTCOMES,
-        older=view.url("/audit", **{**asked, "until": trail.older}) if trail.more else None,
+        older=view.url("/audit", **asked, older=trail.older) if trail.more else None,  # no field of the form
         named=named(view),
     )
 

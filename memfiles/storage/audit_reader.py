@@ -46,9 +46,9 @@ _LINE_MAX = 1 << 16
 
 
 class AuditTrail(Struct, frozen=True):
-    """Events of the audit, newest first. ``more``: others match, and are older than the last one here, or of its time.
+    """Events of the audit, newest first.
 
-    With ``older`` as the next ``until`` these others follow: none is left out, and none repeated; "" if there are none.
+    ``older`` is the ``until`` of the next page, which leaves no event out and repeats none; "" on the last page.
     ``damaged`` counts lines that could not be read, and ``places`` says where the first of them are.
     """
 
@@ -65,15 +65,15 @@ class AuditTrail(Struct, frozen=True):
 
     @property
     def more(self) -> bool:
-        """Whether others match."""
+        """Whether a next page has other events, which are older than the last one here, or of its time."""
         return bool(self.older)
 
 
 class AuditFilter(Struct, frozen=True):
     """The events that are asked for: they fit every field that is not empty.
 
-    ``since`` is the first moment, ``until`` the one after the last; or, if ``seen`` is not None, the last one, of which
-    so many of the newest events are left out. ``user`` is the hash of a user's name. ``records``
+    ``since`` is the first moment, ``until`` the one after the last. With a number of events ``seen``, ``until`` is the
+    last moment, and that many of its newest events are left out. ``user`` is the hash of a user's name. ``records``
     are paths or uids of records, or keys of entries; ``levels`` the levels that such entries may have. ``readable``
     are the only levels of events; None: events of any level, and of none.
     """

@@ -13,6 +13,7 @@ import pytest
 
 from memfiles.cli.doctor.checks import check_file_system, file_system_of
 from memfiles.cli.doctor.command import check_mirror
+from memfiles.storage.events import utc_now
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import WORKFLOW, files_under, run
 from tests.mirrors.faulty_endpoint import Fault, FaultyEndpoint
@@ -370,6 +371,23 @@ def test_a_folder_that_cannot_be_written(memory: Path, name: str) -> None:
     (memory / name).write_text("")
 
     assert (1, ["fail"]) == (run("doctor").code, states(name.removeprefix(".state/")))
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_an_audit_that_is_not_written_is_found(memory: Path, tmp_path: Path, *, is_folder: bool) -> None:
+    """No link is followed there, neither a folder nor a month, and a month may be another user's, or no file."""
+    audit = memory / "audit"
+    shutil.rmtree(audit, ignore_errors=True)
+    if is_folder:
+        (tmp_path / "elsewhere").mkdir()
+        audit.symlink_to(tmp_path / "elsewhere")
+    else:
+        (audit / f"{utc_now()[:7]}.jsonl").mkdir(parents=True)
+    written = run("append", "notes", "--line", "Pro")
+    [(state, why)] = details("audit")
+
+    assert "warning: the audit log in audit cannot be written" in written.err
+    assert ("fail", True) == (state, "writable by you" in why)
 
 
 def test_quarantine(memory: Path) -> None:

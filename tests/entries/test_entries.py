@@ -525,14 +525,20 @@ def test_a_hand_edit_is_found(entries: Entries, tmp_path: Path) -> None:
 
 
 @pytest.mark.directory("only files can be changed by hand")
+@pytest.mark.parametrize("later", [{"tags": ["weather"]}, {"content": "snow"}], ids=str)
 def test_a_credential_that_a_hand_edit_brings_is_told(
-    entries: Entries, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    entries: Entries, tmp_path: Path, caplog: pytest.LogCaptureFixture, later: dict[str, Any]
 ) -> None:
-    """As of a memory file: nothing is refused, and the log names the record and the place, never the value."""
+    """As of a memory file: nothing is refused, and the log names the record and the place, never the value.
+
+    Also if the change that finds the hand edit replaces it, as its text stays in the history; and only once.
+    """
     entries.save(Visitor(), "k", "rain")
     path = next((tmp_path / "memory" / "entries").rglob("*.json"))
     path.write_text(path.read_text().replace('"content":"rain"', '"content":"password: Tr0ub4dor&3x!"'))
-    entries.update(Visitor(), "k", tags=["weather"])
+    entries.update(Visitor(), "k", **later)
+    path.write_text(path.read_text().replace('"content":"password', '"content":"The password'))
+    entries.update(Visitor(), "k", tags=["rain"])
     where = path.relative_to(tmp_path / "memory")
 
     assert [f"{where}: a change by hand appears to contain a credential: password at byte 10"] == caplog.messages

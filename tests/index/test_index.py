@@ -250,6 +250,22 @@ def test_an_entry_that_was_forgotten_leaves_no_reads(memory: Memory, *, are_writ
     assert [(0, "")] == noted_reads(memory)
 
 
+def test_reads_that_wait_are_not_of_what_another_process_saved_since(tmp_path: Path) -> None:
+    """It forgot what was read here, and saved something else under its key."""
+    memory, other = Memory(tmp_path), Memory(tmp_path)
+    entry = saved("color", given_id="a" * 32)
+    memory.save(entry)
+    memory.index.touch(entry.path, at=LATER)
+    other.save(buried(entry))
+    other.save(saved("color", "blue", given_id="b" * 32, at="2026-11-23T09:00:00.000Z"))
+    memory.index.catch_up(reads=True)
+    found = noted_reads(memory)
+    other.close()
+    memory.close()
+
+    assert [(0, "")] == found
+
+
 def test_reads_wait_for_a_minute_at_most(memory: Memory) -> None:
     """Unless many wait: the prompt after a recall and a save took a tenth longer, as it wrote the reads as well."""
     now = [1000.0]

@@ -285,6 +285,20 @@ def test_a_person_at_a_terminal_is_told_what_it_waits_for(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_a_warning_is_on_stderr_once(tmp_path: Path) -> None:
+    """In the format of the log; a command prints it without that."""
+    talk = Talk(tmp_path)
+    changed_by_hand(tmp_path / ".memory" / "notes-1.json", added="password: Tr0ub4dor&3x!")
+    answer = talk.ask(append(2, "- a\n"))
+    _, out, err = talk.end()
+
+    assert answer.get("id") == 2 or answer["method"].startswith("notifications/")
+    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in out.splitlines())
+    told = "WARNING memfiles: notes: a change by hand appears to contain a credential: password at byte"
+    assert [told] == [line.rpartition(" ")[0] for line in err.splitlines()]
+
+
+@pytest.mark.slow
 def test_a_client_that_closes_stdout_ends_the_server(tmp_path: Path) -> None:
     """Quietly; what it asked for before was done."""
     talk = Talk(tmp_path)

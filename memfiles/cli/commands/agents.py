@@ -217,8 +217,7 @@ def mcp_command(agent: str | None, read_only: bool, **over: Any) -> None:
     _check_installed()
     workflow = opening.load_workflow()
     whose = opening.agent_of(workflow, agent)
-    level_shown = logging.INFO if current().debug else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, level=level_shown, format="%(levelname)s %(name)s: %(message)s")
+    output.log_on_stderr(logging.INFO if current().debug else logging.WARNING)
     from memfiles.memory import open as open_memory
 
     with open_memory(current().workflow) as memory:

@@ -310,7 +310,7 @@ def ui_command(port: int, read_only: bool, level: str | None, actor: str | None,
     if level is not None:
         workflow.levels.rank(level)
     check_label(actor, what="actor")
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    output.log_on_stderr(logging.WARNING)
     from memfiles.inspector.server import Inspector  # late: only this command needs the libraries of a page
     from memfiles.memory import open as open_memory
 

@@ -231,12 +231,10 @@ def check_kept(home: MemoryHome, folder: str) -> Iterator[CheckResult]:
     """Report the copies of records kept in quarantine or conflicts, and why."""
     kept = kept_in(home, folder)
     for path, reason in kept:
-        is_copy = path != folder  # else the folder itself cannot be listed
-        yield (
-            warn(folder, f"{path}: {reason}. Save what you need from it, then delete it")
-            if is_copy
-            else fail(folder, reason)
-        )
+        if path == folder:  # it cannot be listed
+            yield fail(folder, reason)
+        else:
+            yield warn(folder, f"{path}: {reason}. Save what you need from it, then delete it")
     if not kept:
         yield ok(folder, "none")
 
@@ -244,15 +242,24 @@ def check_kept(home: MemoryHome, folder: str) -> Iterator[CheckResult]:
 def check_locks_and_journals(directory: Path) -> Iterator[CheckResult]:
     """Check that the locks can be taken and the audit can be written, and count the journals."""
     for name, folder in (("locks", directory / LOCKS), ("audit", directory / AUDIT)):
-        if not folder.exists():
+        if not os.path.lexists(folder):
             yield ok(name, f"{folder} (created when needed)")
-        elif folder.is_dir() and os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        elif (path := _unusable(folder)) is None:
             yield ok(name, str(folder))
         else:
-            yield fail(name, f"{folder} is not a folder writable by you; use chown or chmod, as for the directory")
+            kind = "folder" if path == folder else "file"
+            yield fail(name, f"{path} is not a {kind} writable by you; use chown or chmod, as for the directory")
     journals = names_in(directory / JOURNALS)
     running = "of running processes, or replayed at the next start" if journals else "everything is in the records"
     yield ok("journals", f"{len(journals)}: {running}")
+
+
+def _unusable(folder: Path) -> Path | None:
+    """The folder, or the month of an audit in it, if it cannot be written: no link is followed there."""
+    if folder.is_symlink() or not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return folder
+    months = (it for it in folder.glob("*.jsonl") if it.is_symlink() or not it.is_file() or not os.access(it, os.W_OK))
+    return next(months, None)
 
 
 def file_system_of(path: Path, *, mounts: Path = MOUNTS) -> str | None:
