@@ -129,10 +129,13 @@ def record_paths_in(directory: int, folder: str = "") -> list[str]:
 
 
 def signature(directory: int, path: str) -> Signature | None:
-    """The signature of the file at ``path``, None if there is none."""
+    """The signature of the file at ``path``, None if there is none, or a file in place of a folder below the first."""
     try:
         found = os.stat(path, dir_fd=directory, follow_symlinks=False)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        os.stat(f"{path.partition('/')[0]}/", dir_fd=directory)  # raises it again if the first folder is none
         return None
     return Signature._make((found.st_ino, found.st_size, found.st_mtime_ns))
 
@@ -209,8 +212,7 @@ def create(directory: int | None, path: str, data: bytes, *, mode: int = 0o600, 
             written = os.write(descriptor, data)
             while written < len(data):
                 written += os.write(descriptor, data[written:])
-            now = time.time_ns()
-            os.utime(descriptor, ns=(now, now))
+            os.utime(descriptor, ns=(now := time.time_ns(), now))
             if flush:
                 os.fsync(descriptor)
             staged = os.fstat(descriptor)  # the file system may have rounded the time
@@ -240,8 +242,7 @@ def publish(directory: int, path: str, *, is_new: bool = False) -> bool:
 
 def write_new(path: Path, data: bytes) -> None:
     """Create a file at ``path`` with ``data``, flushed, or leave nothing; ``FileExistsError`` if it exists."""
-    directory = Descriptor.of_directory(path.parent)
-    temp = temp_path(path.name)
+    directory, temp = Descriptor.of_directory(path.parent), temp_path(path.name)
     try:
         remove(directory, temp)  # left by a process that was killed
         create(directory, temp, data, mode=0o666)
@@ -401,8 +402,7 @@ def _call(name: str, *arguments: int | bytes) -> None:
 
 def reason(error: OSError) -> str:
     """The system's message, with the symbolic name of the error to search for."""
-    name = errno.errorcode.get(error.errno or 0)
-    return f"{error.strerror} ({name})" if name else str(error)
+    return f"{error.strerror} ({name})" if (name := errno.errorcode.get(error.errno or 0)) else str(error)
 
 
 def is_of_one_file(error: OSError | StorageFailed) -> bool:

@@ -13,8 +13,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -27,14 +27,14 @@ from memfiles.errors import CopyRefused, FileNotDeclared, InvalidArgument, LockT
 from memfiles.records.keys import record_path
 from memfiles.storage.events import Progress, RecordChanged
 from memfiles.storage.fork_safety import start_thread
-from memfiles.sync.workers import Job, Throttle, Workers
+from memfiles.sync.workers import Job, Timer, Workers
 
 QUIET_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 1.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 30.0
+WRITING_SECONDS = 0.25  # after a write, its thread is assumed to go on writing for this time
 T = TypeVar("T")
-_AGAIN_SECONDS = 1.0
 _WORKERS = 16
 _ELSEWHERE_SECONDS = 0.2  # until a record that another process works on is tried again
 _OWN_FAULT_SECONDS = 30.0  # until a record is tried again that failed although the mirror answers
@@ -42,6 +42,8 @@ _REFUSED_SECONDS = 300.0  # until a record is tried again whose copy does not ve
 _TICK_SECONDS = 0.1
 _CLOSE_SECONDS = 0.5  # for jobs under way when the memory is closed
 _LONGEST_SLEEP_SECONDS = 3600.0
+_REST = 10.0  # times the processor time of a transfer
+_LONGEST_REST_SECONDS = 0.5
 _log = logging.getLogger("memfiles.sync")
 _chance = SystemRandom()  # the module-level generator belongs to the program, which may have seeded it
 
@@ -60,25 +62,6 @@ class _Due:
     at: float
     since: float
     look: bool = False
-
-
-@dataclass(slots=True)
-class Timer:
-    """A job that is due ``at`` a time, and then every ``every`` seconds (infinite: never again).
-
-    ``run`` returns False if it could not begin; then it is due again in a second.
-    """
-
-    run: Callable[[], bool | None]
-    at: float
-    every: float
-
-    def run_if_due(self, now: float) -> None:
-        """Run the job if it is due."""
-        if now >= self.at:
-            self.at = now + self.every
-            if self.run() is False:
-                self.at = now + _AGAIN_SECONDS
 
 
 class Dispatcher:
@@ -280,6 +263,59 @@ def _run(reference: weakref.ref[Dispatcher], calls: SimpleQueue[None], workers: 
         with suppress(Empty):
             calls.get(timeout=seconds)
     workers.close(0.0)
+
+
+class Throttle:
+    """Slows transfers down while somebody writes in this process.
+
+    All threads share one interpreter, of which a transfer takes 2 to 4 ms: sixteen at once made an append take 27 ms
+    instead of half a one. While somebody writes, transfers therefore run one at a time, and each is followed by a rest
+    ten times as long.
+    """
+
+    def __init__(
+        self,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        cpu_time: Callable[[], float] = time.thread_time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """``cpu_time`` is the processor time of the calling thread; all are in seconds."""
+        self._monotonic, self._cpu_time, self._sleep = monotonic, cpu_time, sleep
+        self._written_at, self._waiting = float("-inf"), 0
+        self._one_at_a_time = threading.Lock()
+
+    def notice_write(self) -> None:
+        """Somebody writes."""
+        self._written_at = self._monotonic()
+
+    @contextmanager
+    def waived(self) -> Iterator[None]:
+        """Somebody waits for the transfers: meanwhile they are not slowed down."""
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    def transfer(self, carry_out: Callable[[], None]) -> None:
+        """Carry out a transfer; while somebody writes, alone and with a rest after it."""
+        while self._is_due():  # asked again while it waits: the one before it may hang
+            if self._one_at_a_time.acquire(timeout=_TICK_SECONDS):
+                break
+        else:
+            carry_out()
+            return
+        try:
+            begun = self._cpu_time()
+            carry_out()
+            if self._is_due():
+                self._sleep(min(_LONGEST_REST_SECONDS, _REST * (self._cpu_time() - begun)))
+        finally:
+            self._one_at_a_time.release()
+
+    def _is_due(self) -> bool:
+        return not self._waiting and self._monotonic() - self._written_at < WRITING_SECONDS
 
 
 class Schedule:

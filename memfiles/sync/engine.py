@@ -30,7 +30,7 @@ from memfiles.storage.events import Progress, utc_now
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.sync.conflicts import Conflicts
 from memfiles.sync.dirty_scan import Care, DirtyScan, note_hydrated
-from memfiles.sync.dispatcher import Dispatcher, Task, Timer
+from memfiles.sync.dispatcher import Dispatcher, Task
 from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Ledger
 from memfiles.sync.mirror import Mirror, Stored, shortcomings_of
@@ -38,7 +38,7 @@ from memfiles.sync.pack import is_pack_stale, refresh_pack
 from memfiles.sync.reconciler import Reconciler
 from memfiles.sync.replica import OUTCOMES, Outcome, Replica
 from memfiles.sync.status import SyncReport, SyncSettings, SyncStatus, refused_in, status_of
-from memfiles.sync.workers import Job
+from memfiles.sync.workers import Job, Timer
 
 _SWEEP_SECONDS = 30.0
 _THOROUGH_SECONDS = 600.0  # between sweeps that also compare files that can only have been written to in place

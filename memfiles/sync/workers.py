@@ -1,4 +1,4 @@
-"""The threads of the sync: jobs, the few workers that do them, and their rests while somebody writes.
+"""The threads of the sync: jobs, the few workers that do them, and the timers of jobs that are done again and again.
 
 What writers and those who wait call may be interrupted by Ctrl-C. In a ``Condition``, an ``Event`` or a ``Future`` that
 could leave a lock held for ever, so the threads of the sync wake each other through queues written in C.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar, cast
 
@@ -18,10 +19,7 @@ from memfiles.storage.fork_safety import start_thread
 
 _log = logging.getLogger("memfiles.sync")
 T = TypeVar("T")
-WRITING_SECONDS = 0.25  # after a write, its thread is assumed to go on writing for this time
-_TICK_SECONDS = 0.1
-_REST = 10.0  # times the processor time of a transfer
-_LONGEST_REST_SECONDS = 0.5
+_AGAIN_SECONDS = 1.0
 
 
 class Job(Generic[T]):
@@ -121,54 +119,20 @@ class Workers:
                     self._ended.put(None)
 
 
-class Throttle:
-    """Slows transfers down while somebody writes in this process.
+@dataclass(slots=True)
+class Timer:
+    """A job that is due ``at`` a time, and then every ``every`` seconds (infinite: never again).
 
-    All threads share one interpreter, of which a transfer takes 2 to 4 ms: sixteen at once made an append take 27 ms
-    instead of half a one. While somebody writes, transfers therefore run one at a time, and each is followed by a rest
-    ten times as long.
+    ``run`` returns False if it could not begin; then it is due again in a second.
     """
 
-    def __init__(
-        self,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        cpu_time: Callable[[], float] = time.thread_time,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """``cpu_time`` is the processor time of the calling thread; all are in seconds."""
-        self._monotonic, self._cpu_time, self._sleep = monotonic, cpu_time, sleep
-        self._written_at, self._waiting = float("-inf"), 0
-        self._one_at_a_time = threading.Lock()
+    run: Callable[[], bool | None]
+    at: float
+    every: float
 
-    def notice_write(self) -> None:
-        """Somebody writes."""
-        self._written_at = self._monotonic()
-
-    @contextmanager
-    def waived(self) -> Iterator[None]:
-        """Somebody waits for the transfers: meanwhile they are not slowed down."""
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-
-    def transfer(self, carry_out: Callable[[], None]) -> None:
-        """Carry out a transfer; while somebody writes, alone and with a rest after it."""
-        while self._is_due():  # asked again while it waits: the one before it may hang
-            if self._one_at_a_time.acquire(timeout=_TICK_SECONDS):
-                break
-        else:
-            carry_out()
-            return
-        try:
-            begun = self._cpu_time()
-            carry_out()
-            if self._is_due():
-                self._sleep(min(_LONGEST_REST_SECONDS, _REST * (self._cpu_time() - begun)))
-        finally:
-            self._one_at_a_time.release()
-
-    def _is_due(self) -> bool:
-        return not self._waiting and self._monotonic() - self._written_at < WRITING_SECONDS
+    def run_if_due(self, now: float) -> None:
+        """Run the job if it is due."""
+        if now >= self.at:
+            self.at = now + self.every
+            if self.run() is False:
+                self.at = now + _AGAIN_SECONDS

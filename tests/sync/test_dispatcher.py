@@ -11,8 +11,8 @@ import pytest
 
 from memfiles.errors import InvalidArgument
 from memfiles.storage.events import RecordChanged
-from memfiles.sync.dispatcher import Dispatcher, Task, Timer
-from memfiles.sync.workers import Job, Workers
+from memfiles.sync.dispatcher import Dispatcher, Task
+from memfiles.sync.workers import Job, Timer, Workers
 from tests.durability.interrupted import in_another_thread, interrupt_at, time_limit
 from tests.support.records import no_thread_starts, wait_until
 

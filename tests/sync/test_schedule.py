@@ -13,11 +13,12 @@ from memfiles.sync.dispatcher import (
     LONGEST_PAUSE_SECONDS,
     LONGEST_WAIT_SECONDS,
     QUIET_SECONDS,
+    WRITING_SECONDS,
     Schedule,
     Task,
-    Timer,
+    Throttle,
 )
-from memfiles.sync.workers import WRITING_SECONDS, Throttle
+from memfiles.sync.workers import Timer
 
 
 class Clock:
