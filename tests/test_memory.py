@@ -382,6 +382,7 @@ memory.entries.save(session, "before", "what is imported for it")
 
 
 @pytest.mark.parametrize("has_mirror", [False, True])
+@pytest.mark.slow
 def test_a_change_while_python_ends_is_made(tmp_path: Path, *, has_mirror: bool) -> None:
     """As in the finaliser of an object: no thread can be started then, and on Python 3.11 its start hung for ever."""
     (tmp_path / "mirror").mkdir()

@@ -263,6 +263,7 @@ run()
     ],
 )
 @pytest.mark.parametrize("args", [(), ("--json",)], ids=["plain", "json"])
+@pytest.mark.slow
 def test_an_interrupt_during_the_imports(project: Path, moment: str, args: tuple[str, ...]) -> None:
     """Ctrl-C while a command still loads its modules ends with 130 and one line as well, whichever module it is."""
     command = [sys.executable, "-c", INTERRUPTED, moment, "read", "notes", *args]

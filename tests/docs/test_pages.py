@@ -43,6 +43,7 @@ def marked(page: Path) -> Any:
 
 
 @pytest.mark.parametrize("page", [marked(page) for page in PAGES])
+@pytest.mark.slow
 def test_a_page_is_up_to_date(page: Path, tmp_path: Path) -> None:
     """Each block runs, with the output that the page quotes; ``python -m tests.docs.pages --write`` refreshes it."""
     text = page.read_text("utf-8")

@@ -30,6 +30,7 @@ from tests.support.records import files_under, wait_until
 from tests.support.saved import Visitor, files_holding, saved
 from tests.support.workflows import write_workflow
 
+pytestmark = pytest.mark.slow
 NOBODY = 65534
 DESK = """
     name: desk

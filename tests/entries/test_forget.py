@@ -81,6 +81,7 @@ def test_a_note_goes_although_it_was_hidden_again(tmp_path: Path) -> None:
         (Store, "scrub"),
     ],
 )
+@pytest.mark.slow
 def test_a_kill_in_the_middle_is_made_good_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_kill_in_the_middle_is_made_good_at_the_next_start(
 
 
 @pytest.mark.parametrize("saves", [(), ("a fish",), ("a fish", "a bird")])
+@pytest.mark.slow
 def test_a_kill_in_the_middle_is_made_good_although_the_key_is_saved_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: tuple[str, ...]
 ) -> None:
@@ -123,6 +125,7 @@ def test_a_kill_in_the_middle_is_made_good_although_the_key_is_saved_again(
 
 @pytest.mark.directory("its index is not flushed, and has the notes")
 @pytest.mark.parametrize("folder", ["quarantine", "conflicts"])
+@pytest.mark.slow
 def test_a_power_cut_in_the_middle_is_made_good_though_it_takes_the_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:

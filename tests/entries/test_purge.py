@@ -347,6 +347,7 @@ COMMIT = pytest.param(Transactions, "commit", marks=pytest.mark.directory("only 
     ("owner", "method"),
     [(Index, "forget"), KEPT, (Store, "scrub"), (Forgetter, "complete"), COMMIT],
 )
+@pytest.mark.slow
 def test_a_kill_in_the_middle_is_made_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str
 ) -> None:

@@ -131,6 +131,7 @@ def _body_in(mirror: Mirror) -> Callable[[str], bytes | None]:
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["signed", "encrypted"])
 @pytest.mark.parametrize("question", questions(), ids=str)
+@pytest.mark.slow
 def test_sealed_and_faulty_but_repeated(question: Question, encrypt: bool) -> None:
     """With a third of the calls below unanswered, asking again keeps every promise, as bodies are compared opened."""
     inner, seeds = MemoryMirror(), itertools.count()

@@ -67,6 +67,7 @@ def test_a_class_is_learned_by_one_thread_while_the_others_wait(call: str, secon
     assert (0, "2 1\n", "") == _outcome(call, second)
 
 
+@pytest.mark.slow
 def test_a_fork_waits_until_a_class_is_learned_whatever_interrupts_it() -> None:
     """The child would crash with half of what is known of the class, or wait for it for ever."""
     assert (0, "2 1\n", "") == _outcome(_ENTRY, _INTERRUPTED)

@@ -26,6 +26,7 @@ def place(directory: Path, *, rounds: int = 3) -> StorePlace:
 
 
 @pytest.mark.parametrize("question", questions(), ids=lambda question: question.__name__)
+@pytest.mark.slow
 def test_the_directory_store_keeps_its_promises(question: Callable[[StorePlace], None], tmp_path: Path) -> None:
     """It passes the exam that every store must pass."""
     question(place(tmp_path / "memory"))

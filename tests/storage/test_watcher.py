@@ -21,6 +21,7 @@ from tests.conftest import unavailable
 from tests.support.another_process import another_process
 from tests.support.records import declared, files_under, records_in, rewrite, seeded, wait_until
 
+pytestmark = pytest.mark.slow
 FILES = [declared("notes", content="# Notes\n", cap=1000), declared("plan"), declared("zebra")]
 TRIES = 30
 STILL_SAVING_SECONDS = 0.4  # a file that is left alone for half a second is taken for saved
