@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+import memfiles
 from tests.conftest import unavailable
 from tests.durability.stops import LONGEST_SECONDS
 from tests.durability.tracer import can_trace
 from tests.support.programs import run
+from tests.support.workflows import write_workflow
 
 _MEMORY_DISK = Path("/dev/shm")
 _MUCH_ROOM_BYTES = 4 << 30
@@ -76,3 +78,27 @@ def _program(module: str, *arguments: object) -> list[dict[str, Any]]:
     done = run(module, *arguments, seconds=LONGEST_SECONDS)
     assert 0 == done.code, done.complaints[-4000:]
     return [json.loads(line) for line in done.output.splitlines()]
+
+
+_DESK = """
+    name: desk
+    memory:
+      entries: {}
+      files: [{uid: notes, name: notes, description: What is known., content: "# Start\\n"}]
+    agents:
+      support: {memory: [{id: notes, mode: rw}]}
+"""
+
+
+@pytest.fixture
+def desk(scratch: Path, require_root: Callable[[], None]) -> Path:
+    """The workflow of a memory with a file and two entries, which was closed, in a folder that anybody may enter."""
+    require_root()  # to be someone else for a moment
+    scratch.chmod(0o755)
+    path = write_workflow(scratch / "desk", _DESK)
+    with memfiles.open(path, watch=False) as memory:
+        session = memory.session("support")
+        session.call("append_memory", {"file": "notes", "content": "- remembered\n"})
+        session.call("memory_save", {"key": "tea", "content": "Ada drinks green tea."})
+        session.call("memory_save", {"key": "tea/milk", "content": "Bob takes milk in his tea."})
+    return path

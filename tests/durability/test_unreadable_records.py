@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
-from math import inf
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +14,15 @@ import pytest
 import memfiles
 from memfiles.cli.doctor.checks import check_kept, check_records
 from memfiles.errors import StorageFailed
-from memfiles.index.database import noted_unread
 from memfiles.memory import load, look
-from memfiles.records.entry_codec import encode_entry
-from memfiles.records.keys import id_path, user_hash
 from memfiles.storage import entry_folders
-from memfiles.storage.atomic import Signature, is_settled, read
+from memfiles.storage.atomic import read
 from memfiles.storage.home import home_of
-from tests.support.records import files_under, wait_until
-from tests.support.saved import Visitor, files_holding, saved
-from tests.support.workflows import write_workflow
+from tests.durability.rights import NOBODY, as_another_process, as_nobody, entry_of_bob, settle
+from tests.support.records import files_under
+from tests.support.saved import Visitor, files_holding
 
 pytestmark = pytest.mark.slow
-NOBODY = 65534
-DESK = """
-    name: desk
-    memory:
-      entries: {}
-      files: [{uid: notes, name: notes, description: What is known., content: "# Start\\n"}]
-    agents:
-      support: {memory: [{id: notes, mode: rw}]}
-"""
 
 
 def test_a_record_of_another_user_is_not_set_aside(tmp_path: Path, require_root: Callable[[], None]) -> None:
@@ -58,46 +41,12 @@ def test_a_record_of_another_user_is_not_set_aside(tmp_path: Path, require_root:
         os.close(descriptor)
 
 
-@contextmanager
-def _nobody(directory: Path) -> Iterator[None]:
-    """Be the user to whom this directory belongs, and not root, for a moment."""
-    for path in (directory, *directory.rglob("*")):
-        os.chown(path, NOBODY, NOBODY)
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.fixture
-def desk(scratch: Path, require_root: Callable[[], None]) -> Path:
-    """The workflow of a memory with a file and two entries, which was closed, in a folder that anybody may enter."""
-    require_root()  # to be someone else for a moment
-    scratch.chmod(0o755)
-    path = write_workflow(scratch / "desk", DESK)
-    with memfiles.open(path, watch=False) as memory:
-        session = memory.session("support")
-        session.call("append_memory", {"file": "notes", "content": "- remembered\n"})
-        session.call("memory_save", {"key": "tea", "content": "Ada drinks green tea."})
-        session.call("memory_save", {"key": "tea/milk", "content": "Bob takes milk in his tea."})
-    return path
-
-
-def _settle(record: Path, *, is_changed: bool) -> None:
-    """Have it differ from what the index read of it; or wait until its time tells that it does not."""
-    if is_changed:
-        os.utime(record)
-    else:
-        wait_until(lambda: is_settled(Signature(0, 0, record.stat().st_mtime_ns)))
-
-
 @pytest.mark.parametrize("is_running", [False, True])
 def test_a_record_that_may_not_be_read_just_now_is_left_alone(desk: Path, is_running: bool) -> None:
     """Its owner gets an error, from a start and from a change, and nothing is put in its place or set aside."""
     memory, record = desk.parent / ".memory", desk.parent / ".memory" / "notes.json"
     before = record.read_bytes()
-    with _nobody(desk.parent), ExitStack() as stack:
+    with as_nobody(desk.parent), ExitStack() as stack:
         opened = stack.enter_context(memfiles.open(desk, watch=False)) if is_running else None
         record.chmod(0)
         os.utime(record)
@@ -128,11 +77,11 @@ def test_an_entry_that_may_not_be_read_just_now_is_left_alone(
     """
     record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
     before = record.read_bytes()
-    with _nobody(desk.parent):
+    with as_nobody(desk.parent):
         written = record.stat().st_ctime_ns
         while record.stat().st_ctime_ns == written:  # times of files go on in steps of some milliseconds
             record.chmod(0)
-        _settle(record, is_changed=is_changed)
+        settle(record, is_changed=is_changed)
         with memfiles.open(desk, watch=False) as memory:
             session = memory.session("support")
             refused = [
@@ -163,7 +112,7 @@ def test_an_entry_that_is_left_out_is_logged_once_and_told(desk: Path, caplog: p
     """However often it is asked for; the status and what needs attention name it until it may be read again."""
     record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
     path = record.relative_to(desk.parent / ".memory").as_posix()
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
         session = memory.session("support")
         for mode in (0, 0o600, 0):
             written = record.stat().st_ctime_ns
@@ -222,7 +171,7 @@ def test_questions_look_at_no_other_record_than_the_one_that_cannot_be_read(
         listed.append(at)
         return listing(at)
 
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
         session = memory.session("support")
         session.call("memory_search", {"query": "tea"})
         record.chmod(0)
@@ -244,22 +193,11 @@ def test_questions_look_at_no_other_record_than_the_one_that_cannot_be_read(
     assert {"tea", "tea/milk"} == {result["key"] for result in (found.data or {})["results"]}
 
 
-def _as_another_process(do: Callable[[], object], *, is_killed: bool) -> None:
-    """Do it in a process of its own, which is killed right afterwards, or ends."""
-    if not (child := os.fork()):
-        try:
-            do()
-            os.kill(os.getpid(), signal.SIGKILL if is_killed else signal.SIGCONT)
-        finally:
-            os._exit(0)
-    assert (signal.SIGKILL if is_killed else 0) == os.waitpid(child, 0)[1]
-
-
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_every_process_finds_a_record_again_that_another_one_could_not_read(desk: Path, is_killed: bool) -> None:
     """Also if that one has ended, or was killed: it took the record out of the index of all."""
     record = next(path for path in desk.parent.rglob(".memory/entries/*/*.json") if b"green tea" in path.read_bytes())
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
         session = memory.session("support")
         session.call("memory_search", {"query": "tea"})
 
@@ -271,7 +209,7 @@ def test_every_process_finds_a_record_again_that_another_one_could_not_read(desk
 
         record.chmod(0)
         os.utime(record)
-        _as_another_process(ask_elsewhere, is_killed=is_killed)
+        as_another_process(ask_elsewhere, is_killed=is_killed)
         record.chmod(0o600)
         found = session.call("memory_search", {"query": "tea"})
 
@@ -383,399 +321,10 @@ def test_an_entry_that_cannot_be_examined_keeps_no_other_one_away(
     assert {"tea", "tea/milk", "tea/black"} == {it["key"] for it in (again.data or {})["results"]}
 
 
-def test_an_entry_of_another_user_that_cannot_be_read_keeps_no_forget_away(desk: Path) -> None:
-    """It is not among those that may have to go, and nobody else is told of it."""
-    with memfiles.open(desk, watch=False) as memory:
-        ada, bob = (memory.session("support", user=user) for user in ("ada", "bob"))
-        for session in (ada, bob):
-            session.call("memory_save", {"key": "cup", "content": "A cup of coffee."})
-        record = next(path for path in desk.parent.rglob("users/*/*.json") if b'"bob"' in path.read_bytes())
-        memory.entries.forget(memory.session("support"), key="tea/milk")
-    record.chmod(0)
-    os.utime(record)
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
-        ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))
-        memory.entries.search(ada, "coffee")
-        forgotten = [memory.entries.forget(session, kind="note").keys for session in (ada, nobody)]
-        with pytest.raises(StorageFailed, match="nothing was forgotten"):
-            memory.entries.forget(bob, kind="note")
-        record.chmod(0o600)
-
-    assert [("cup",), ("tea",)] == forgotten
-
-
-@pytest.mark.parametrize("keys", [("tea",), ("cup", "tea")])
-@pytest.mark.parametrize("is_noticed", [False, True])
-def test_a_note_of_others_that_cannot_be_read_follows_a_forget_as_soon_as_it_can_be(
-    desk: Path, is_noticed: bool, keys: tuple[str, ...]
-) -> None:
-    """Nobody else's forget waits for it, and no search finds in it what was forgotten meanwhile."""
-    bob = Visitor("bob")
-    with memfiles.open(desk, watch=False) as memory:
-        tea = memory.entries.get(memory.session("support"), "tea")
-        assert tea is not None
-        note = saved("drinks", "Ada drinks green tea.", agent="bob", given_id="a" * 32, made_of=(tea.id,))
-        record = desk.parent / ".memory" / note.path
-        record.parent.mkdir()
-        record.write_bytes(encode_entry(note))
-        assert memory.entries.search(bob, "green").matches
-        memory.session("support").call("memory_save", {"key": "cup", "content": "A cup of coffee."})
-        memory.entries.forget(memory.session("support"), key="tea/milk")
-    record.chmod(0)
-    if is_noticed:
-        os.utime(record)
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
-        support = memory.session("support")
-        hidden = memory.entries.search(bob, "green").matches if is_noticed else ()
-        forgotten = [memory.entries.forget(support, key=key).keys for key in keys]
-        hidden += memory.entries.search(bob, "green").matches
-        record.chmod(0o600)
-        found = memory.entries.search(bob, "green").matches
-
-    assert ([(key,) for key in keys], [], []) == (forgotten, [*hidden], [*found])
-    assert [] == files_holding(desk.parent, "green tea")
-
-
-def _of_bob(desk: Path, **said: Any) -> Path:
-    """An entry in a folder that is not known yet, as if it was the first of an agent."""
-    entry = saved("drinks", "Ada drinks green tea.", agent="bob", given_id="a" * 32, **said)
-    record = desk.parent / ".memory" / entry.path
-    record.parent.mkdir()
-    record.write_bytes(encode_entry(entry))
-    return record
-
-
-def test_a_folder_that_may_not_be_listed_keeps_no_other_one_away(desk: Path) -> None:
-    """As that of an agent whose first entry root saved: the others are served and mirrored, and it comes later."""
-    bob, bucket = Visitor("bob"), desk.parent / "bucket"
-    bucket.mkdir()
-    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
-    desk.write_text(text, "utf-8")
-    with memfiles.open(desk, watch=False) as memory:
-        memory.entries.forget(memory.session("support"), key="tea/milk")
-        assert (memory.sync.flush(60), memory.sync.pull().pending) == (True, ())
-    folder = _of_bob(desk).parent
-    with _nobody(desk.parent):
-        folder.chmod(0)
-        with memfiles.open(desk, watch=False) as memory:
-            session = memory.session("support")
-            answers = [
-                session.call("memory_save", {"key": "cup", "content": "A cup of coffee."}),
-                session.call("memory_search", {"query": "coffee"}),
-                session.call("memory_list", {}),
-            ]
-            prompt, hidden = session.system_prompt(), memory.entries.search(bob, "green").matches
-            with pytest.raises(StorageFailed, match="nothing was forgotten, as entries/bob cannot be read"):
-                memory.entries.forget(bob, kind="note")
-            forgotten = memory.entries.forget(session, key="cup").keys
-            is_pushed, report, status = memory.sync.flush(60), memory.sync.pull(), memory.sync.status()
-            folder.chmod(0o700)
-            found = memory.entries.search(bob, "green").matches
-            is_pushed_later, later = memory.sync.flush(60), memory.sync.status()
-
-    assert [False] * 3 == [answer.is_error for answer in answers]
-    assert ["cup", "tea"] == sorted(it["key"] for it in (answers[-1].data or {})["memories"])
-    assert ("coffee" in prompt, [], ("cup",)) == (True, [*hidden], forgotten)
-    assert (True, ("entries/bob",), 1) == (is_pushed, tuple(report.pending), status.pending)
-    assert "the folder entries/bob cannot be listed: Permission denied" in str(status.last_error)
-    assert (["drinks"], True, 0, None) == (
-        [it.found.key for it in found],
-        is_pushed_later,
-        later.pending,
-        later.last_error,
-    )
-    assert any(b"green tea" in path.read_bytes() for path in bucket.rglob("*.json") if "bob" in str(path))
-
-
-def test_a_note_in_a_folder_that_may_not_be_listed_follows_a_forget_as_soon_as_it_may_be(desk: Path) -> None:
-    """Nobody knew that it is there; no search finds what was forgotten meanwhile."""
-    with memfiles.open(desk, watch=False) as memory:
-        session = memory.session("support")
-        memory.entries.forget(session, key="tea/milk")
-        tea = memory.entries.get(session, "tea")
-        assert tea is not None
-    folder = _of_bob(desk, made_of=(tea.id,)).parent
-    with _nobody(desk.parent):
-        folder.chmod(0)
-        with memfiles.open(desk, watch=False) as memory:
-            memory.entries.forget(memory.session("support"), key="tea")
-            folder.chmod(0o700)
-            found = memory.entries.search(Visitor("bob"), "green").matches
-
-    assert [] == [*found]
-    assert [] == files_holding(desk.parent, "green tea")
-
-
-@pytest.mark.parametrize(
-    "is_noticed_by", ["another question", "the thread that watches", "the next start after a kill"]
-)
-def test_a_note_in_such_a_folder_follows_its_forget_whoever_lists_it_first(desk: Path, is_noticed_by: str) -> None:
-    """Also if nobody asks while it is listed again, or asks for something else."""
-    with memfiles.open(desk, watch=False) as memory:
-        session = memory.session("support")
-        memory.entries.forget(session, key="tea/milk")
-        tea = memory.entries.get(session, "tea")
-        assert tea is not None
-    folder = _of_bob(desk, made_of=(tea.id,)).parent
-    os.utime(folder, (1, 1))
-
-    def forget_elsewhere() -> None:
-        other = memfiles.open(desk, watch=False)
-        other.entries.forget(other.session("support"), key="tea")
-        other.entries.search(other.session("support"), "coffee")
-
-    with _nobody(desk.parent):
-        folder.chmod(0)
-        if is_noticed_by == "the next start after a kill":
-            _as_another_process(forget_elsewhere, is_killed=True)
-        with memfiles.open(desk, watch=False) as memory:
-            session = memory.session("support")
-            if is_noticed_by != "the next start after a kill":
-                memory.entries.forget(session, key="tea")
-            folder.chmod(0o700)
-            if is_noticed_by == "the thread that watches":
-                memory.entries._reader._db.index.verify()
-            else:
-                memory.entries.search(session, "coffee")
-            found = memory.entries.search(Visitor("bob"), "green").matches
-
-    assert [] == [*found]
-    assert [] == files_holding(desk.parent, "green tea")
-
-
-def _of_ada(desk: Path) -> Path:
-    """The folder of the users of an agent, one of whom has an entry that no index knows."""
-    with memfiles.open(desk, watch=False) as memory:
-        memory.session("support", user="ada").call("memory_save", {"key": "cup", "content": "Ada drinks coffee."})
-    for file in (desk.parent / ".memory" / ".state").glob("index*"):
-        file.unlink()
-    return desk.parent / ".memory" / "entries" / "support" / "users"
-
-
-@pytest.mark.parametrize("is_of_agent", [False, True])
-def test_the_users_of_an_agent_are_found_once_their_folder_may_be_listed(desk: Path, is_of_agent: bool) -> None:
-    """Also if all others were compared meanwhile; until then, a forget by criteria tells what it cannot see."""
-    folder = _of_ada(desk).parent if is_of_agent else _of_ada(desk)
-    with _nobody(desk.parent):
-        folder.chmod(0)
-        with memfiles.open(desk, watch=False) as memory:
-            ada = memory.session("support", user="ada")
-            with pytest.raises(StorageFailed, match="nothing was forgotten, as entries/support.* cannot be read"):
-                memory.entries.forget(ada, kind="note")
-            hidden = memory.entries.search(ada, "coffee").matches
-            folder.chmod(0o700)
-            found = memory.entries.search(ada, "coffee").matches
-
-    assert ([], ["cup"]) == ([*hidden], [it.found.key for it in found])
-
-
-@pytest.mark.parametrize("is_of_users", [False, True])
-def test_a_folder_that_may_not_be_listed_and_is_removed_is_told_no_longer(desk: Path, is_of_users: bool) -> None:
-    """Neither by the status nor by a question, which would compare all folders again and again."""
-    bob, bucket = _of_bob(desk).parent, desk.parent / "bucket"
-    bucket.mkdir()
-    (bob / "users" / user_hash("ada")).mkdir(parents=True)
-    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
-    desk.write_text(text, "utf-8")
-    folder = bob / "users" if is_of_users else bob
-    with _nobody(desk.parent):
-        folder.chmod(0)
-        with memfiles.open(desk, watch=False) as memory:
-            session = memory.session("support")
-            memory.entries.forget(session, key="tea/milk")
-            assert memory.sync.flush(60)
-            told = [memory.sync.status().oldest_pending]
-            folder.chmod(0o700)
-            shutil.rmtree(bob)
-            memory.entries.search(session, "tea")
-            index = memory.entries._reader._db.index
-            is_fresh, unlisted = index._maintenance.is_fresh(), {*index.unlisted}
-            assert memory.sync.flush(60)
-            told.append(memory.sync.status().oldest_pending)
-
-    assert [f"entries/{folder.relative_to(bob.parent)}", None] == told
-    assert (True, set()) == (is_fresh, unlisted)
-
-
-@pytest.mark.parametrize("fails", [StorageFailed, KeyboardInterrupt])
-def test_a_forget_that_could_not_be_followed_is_tried_again(
-    desk: Path, fails: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As of a note in a folder that may not be written for a while; nobody has to start the program again for that."""
-    bob = Visitor("bob")
-    with memfiles.open(desk, watch=False) as memory:
-        tea = memory.entries.get(memory.session("support"), "tea")
-        assert tea is not None
-        for key in ("tea", "tea/milk"):
-            memory.entries.forget(memory.session("support"), key=key)
-    folder = _of_bob(desk, made_of=(tea.id,)).parent
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
-        if fails is StorageFailed:
-            folder.chmod(0o500)
-            memory.entries.search(bob, "green")
-            folder.chmod(0o700)
-        else:
-            opening = os.open
-
-            def interrupt(path: Any, *given: Any, **more: Any) -> int:
-                if given[0] & os.O_CREAT and "/bob/" in os.fspath(path):
-                    signal.raise_signal(signal.SIGINT)
-                return opening(path, *given, **more)
-
-            monkeypatch.setattr(os, "open", interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                memory.entries.search(bob, "green")
-            monkeypatch.undo()
-        monkeypatch.setattr("memfiles.entries.reader.monotonic", lambda: inf)  # much later
-        found = memory.entries.search(bob, "green").matches
-
-    assert [] == [*found]
-    assert [] == files_holding(desk.parent, "green tea")
-
-
-@pytest.mark.parametrize("is_note", [False, True])
-def test_what_another_machine_forgot_is_not_found_in_a_record_that_cannot_be_read(desk: Path, is_note: bool) -> None:
-    """A search shows what the index read of such a record as long as it stays as it was, but not then."""
-    bob, bucket = Visitor("bob"), desk.parent / "bucket"
-    bucket.mkdir()
-    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
-    desk.write_text(text, "utf-8")
-    there = write_workflow(desk.parent / "there", text)
-    with memfiles.open(desk, watch=False) as memory:
-        tea = memory.entries.get(memory.session("support"), "tea")
-        assert tea is not None
-        record = _of_bob(desk, made_of=(tea.id,))
-        assert memory.entries.search(bob, "green").matches
-        memory.entries.forget(memory.session("support"), key="tea/milk")
-        assert memory.sync.flush(60)
-    if not is_note:
-        record = next(
-            it for it in desk.parent.rglob(".memory/entries/support/*.json") if b"green tea" in it.read_bytes()
-        )
-    with memfiles.open(there, watch=False) as memory:
-        memory.entries.forget(memory.session("support"), key="tea")
-        assert memory.sync.flush(60)
-    _settle(record, is_changed=False)
-    record.chmod(0)
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
-        memory.sync.pull()
-        callers = memory.session("support"), bob
-        hidden = [match for caller in callers for match in memory.entries.search(caller, "green").matches]
-        record.chmod(0o600)
-        memory.sync.pull()
-        found = [match for caller in callers for match in memory.entries.search(caller, "green").matches]
-
-    assert ([], []) == (hidden, found)
-    assert [] == files_holding(desk.parent, "green tea")
-
-
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_a_note_that_another_process_could_not_read_follows_its_forget_in_every_process(
-    desk: Path, is_killed: bool
-) -> None:
-    """Whoever finds it first once it can be read, also if the one that forgot was killed."""
-    bob = Visitor("bob")
-    with memfiles.open(desk, watch=False) as memory:
-        tea = memory.entries.get(memory.session("support"), "tea")
-        assert tea is not None
-        note = saved("drinks", "Ada drinks green tea.", agent="bob", given_id="a" * 32, made_of=(tea.id,))
-        record = desk.parent / ".memory" / note.path
-        record.parent.mkdir()
-        record.write_bytes(encode_entry(note))
-        assert memory.entries.search(bob, "green").matches
-        memory.entries.forget(memory.session("support"), key="tea/milk")
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
-        assert memory.entries.search(bob, "green").matches
-
-        def forget_elsewhere() -> None:
-            other = memfiles.open(desk, watch=False)
-            other.entries.forget(other.session("support"), key="tea")
-            if not is_killed:
-                other.close()
-
-        record.chmod(0)
-        os.utime(record)
-        _as_another_process(forget_elsewhere, is_killed=is_killed)
-        record.chmod(0o600)
-        memory.entries._reader._db.index.verify()  # as the thread that watches does now and then
-        found = memory.entries.search(bob, "green").matches
-
-    assert [] == [*found]
-    assert [] == files_holding(desk.parent, "green tea")
-
-
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_a_note_that_another_process_reads_again_is_not_found_before_it_follows_its_forget(
-    desk: Path, is_killed: bool
-) -> None:
-    """That one may have been killed since, or ask nothing for hours: whoever asks first has the note follow."""
-    bob = Visitor("bob")
-    with memfiles.open(desk, watch=False) as memory:
-        tea = memory.entries.get(memory.session("support"), "tea")
-        assert tea is not None
-        record = _of_bob(desk, made_of=(tea.id,))
-        memory.entries.forget(memory.session("support"), key="tea/milk")
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
-        assert memory.entries.search(bob, "green").matches
-
-        def forget_elsewhere() -> None:
-            other = memfiles.open(desk, watch=False)
-            record.chmod(0)
-            os.utime(record)
-            other.entries.forget(other.session("support"), key="tea")
-            record.chmod(0o600)
-            other.entries._reader._db.index.verify()  # as the thread that watches does now and then
-
-        _as_another_process(forget_elsewhere, is_killed=is_killed)
-        found = memory.entries.search(bob, "green").matches
-        noted = memory.entries._reader._db.index.ask(noted_unread)
-
-    assert [] == [*found]
-    assert [] == files_holding(desk.parent, "green tea")
-    assert (set(), set()) == noted
-
-
-def test_no_thread_finds_a_note_while_another_one_has_it_follow_its_forget(desk: Path) -> None:
-    """That may wait for a lock; a question that is asked meanwhile waits as well."""
-    bob = Visitor("bob")
-    with memfiles.open(desk, watch=False) as memory:
-        tea = memory.entries.get(memory.session("support"), "tea")
-        assert tea is not None
-        record = _of_bob(desk, made_of=(tea.id,))
-        memory.entries.forget(memory.session("support"), key="tea/milk")
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory, memfiles.open(desk, watch=False) as other:
-        db, begun, done = memory.entries._reader._db, threading.Event(), threading.Event()
-
-        def hold(records: Any) -> tuple[None, tuple[()]]:
-            begun.set()
-            done.wait(20)
-            return None, ()
-
-        assert memory.entries.search(bob, "green").matches
-        record.chmod(0)
-        os.utime(record)
-        memory.entries.forget(memory.session("support"), key="tea")
-        record.chmod(0o600)
-        path = record.relative_to(desk.parent / ".memory").as_posix()
-        with ThreadPoolExecutor() as threads:
-            holder = threads.submit(other.entries._reader._db.repository.change, [path], hold)
-            assert begun.wait(20)
-            first = threads.submit(memory.entries.search, bob, "green")
-            wait_until(lambda: bool(db.returned))
-            second = threads.submit(memory.entries.search, bob, "green")
-            wait([second], 0.5)
-            done.set()
-            holder.result(20)
-            found = [*first.result(20).matches, *second.result(20).matches]
-
-    assert [] == found
-    assert [] == files_holding(desk.parent, "green tea")
-
-
 def test_an_entry_that_could_not_be_read_is_missed_no_longer_once_a_file_is_in_place_of_its_folder(desk: Path) -> None:
     """Each question of all agents failed then."""
-    record = _of_bob(desk)
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+    record = entry_of_bob(desk)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
         session = memory.session("support")
         record.chmod(0)
         os.utime(record)
@@ -786,33 +335,6 @@ def test_an_entry_that_could_not_be_read_is_missed_no_longer_once_a_file_is_in_p
         found, problems = memory.entries.search(session, "milk").matches, memory.status()["problems"]
 
     assert (["tea/milk"], {}) == ([it.found.key for it in found], problems)
-
-
-def test_a_note_is_followed_up_once_the_tombstone_can_be_read_too(desk: Path) -> None:
-    """As while an operator gives all records back to their owner: the note comes first."""
-    bob = Visitor("bob")
-    with memfiles.open(desk, watch=False) as memory:
-        tea = memory.entries.get(memory.session("support"), "tea")
-        assert tea is not None
-        note = saved("drinks", "Ada drinks green tea.", agent="bob", given_id="a" * 32, made_of=(tea.id,))
-        record, tombstone = (desk.parent / ".memory" / path for path in (note.path, id_path(tea.id)))
-        record.parent.mkdir()
-        record.write_bytes(encode_entry(note))
-        assert memory.entries.search(bob, "green").matches
-        memory.entries.forget(memory.session("support"), key="tea/milk")
-    record.chmod(0)
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
-        memory.entries.forget(memory.session("support"), key="tea")
-    tombstone.chmod(0)
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
-        memory.entries.search(bob, "green")
-        record.chmod(0o600)
-        memory.entries.search(bob, "green")
-        tombstone.chmod(0o600)
-        found = memory.entries.search(bob, "green").matches
-
-    assert [] == [*found]
-    assert [] == files_holding(desk.parent, "green tea")
 
 
 def test_a_broken_entry_is_told_until_it_is_set_aside(desk: Path) -> None:
@@ -835,7 +357,7 @@ def test_kept_copies_that_may_not_be_listed_are_told_and_stop_removals_alone(des
     """They may hold what is to be removed; whoever reads and writes goes on."""
     memory, kept = desk.parent / ".memory", desk.parent / ".memory" / folder
     kept.mkdir()
-    with _nobody(desk.parent):
+    with as_nobody(desk.parent):
         kept.chmod(0)
         with memfiles.open(desk, watch=False) as opened:
             session = opened.session("support")
@@ -870,7 +392,7 @@ def test_a_file_that_may_not_be_read_keeps_no_other_one_away(desk: Path) -> None
     memory, record = desk.parent / ".memory", desk.parent / ".memory" / "notes.json"
     text = desk.read_text("utf-8").replace("files: [", "files: [{uid: other, name: other, description: x}, ")
     desk.write_text(text.replace("memory: [", "memory: [{id: other, mode: rw}, "), "utf-8")
-    with _nobody(desk.parent):
+    with as_nobody(desk.parent):
         with memfiles.open(desk, watch=False) as opened:
             session = opened.session("support")
             assert not session.call("append_memory", {"file": "notes", "content": "- last\n"}).is_error
@@ -902,7 +424,7 @@ def test_a_session_does_not_learn_of_a_hidden_file_that_may_not_be_read(
     text = text.replace("files: [", "files: [{uid: low, name: low}, ")
     text = text.replace("{uid: notes, ", "{uid: notes, level: INTERNAL, ")
     desk.write_text(text.replace("memory: [", "memory: [{id: low, mode: rw}, "), "utf-8")
-    with _nobody(desk.parent), memfiles.open(desk, watch=False) as opened:
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as opened:
         sessions = [opened.session("support", level=level) for level in ("PUBLIC", "INTERNAL")]
 
         def codes_without(name: str) -> list[str | None]:

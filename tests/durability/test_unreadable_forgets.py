@@ -1,0 +1,274 @@
+"""Forgets while an entry, or a note made of it, cannot be read: it follows as soon as it can be, in every process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import memfiles
+from memfiles.errors import StorageFailed
+from memfiles.index.database import noted_unread
+from memfiles.records.entry_codec import encode_entry
+from memfiles.records.keys import id_path
+from tests.durability.rights import as_another_process, as_nobody, entry_of_bob, settle
+from tests.support.records import wait_until
+from tests.support.saved import Visitor, files_holding, saved
+from tests.support.workflows import write_workflow
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_entry_of_another_user_that_cannot_be_read_keeps_no_forget_away(desk: Path) -> None:
+    """It is not among those that may have to go, and nobody else is told of it."""
+    with memfiles.open(desk, watch=False) as memory:
+        ada, bob = (memory.session("support", user=user) for user in ("ada", "bob"))
+        for session in (ada, bob):
+            session.call("memory_save", {"key": "cup", "content": "A cup of coffee."})
+        record = next(path for path in desk.parent.rglob("users/*/*.json") if b'"bob"' in path.read_bytes())
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record.chmod(0)
+    os.utime(record)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        ada, bob, nobody = (memory.session("support", user=user) for user in ("ada", "bob", None))
+        memory.entries.search(ada, "coffee")
+        forgotten = [memory.entries.forget(session, kind="note").keys for session in (ada, nobody)]
+        with pytest.raises(StorageFailed, match="nothing was forgotten"):
+            memory.entries.forget(bob, kind="note")
+        record.chmod(0o600)
+
+    assert [("cup",), ("tea",)] == forgotten
+
+
+@pytest.mark.parametrize("keys", [("tea",), ("cup", "tea")])
+@pytest.mark.parametrize("is_noticed", [False, True])
+def test_a_note_of_others_that_cannot_be_read_follows_a_forget_as_soon_as_it_can_be(
+    desk: Path, is_noticed: bool, keys: tuple[str, ...]
+) -> None:
+    """Nobody else's forget waits for it, and no search finds in it what was forgotten meanwhile."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = entry_of_bob(desk, made_of=(tea.id,))
+        assert memory.entries.search(bob, "green").matches
+        memory.session("support").call("memory_save", {"key": "cup", "content": "A cup of coffee."})
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record.chmod(0)
+    if is_noticed:
+        os.utime(record)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        support = memory.session("support")
+        hidden = memory.entries.search(bob, "green").matches if is_noticed else ()
+        forgotten = [memory.entries.forget(support, key=key).keys for key in keys]
+        hidden += memory.entries.search(bob, "green").matches
+        record.chmod(0o600)
+        found = memory.entries.search(bob, "green").matches
+
+    assert ([(key,) for key in keys], [], []) == (forgotten, [*hidden], [*found])
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("fails", [StorageFailed, KeyboardInterrupt])
+def test_a_forget_that_could_not_be_followed_is_tried_again(
+    desk: Path, fails: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a note in a folder that may not be written for a while; nobody has to start the program again for that."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        for key in ("tea", "tea/milk"):
+            memory.entries.forget(memory.session("support"), key=key)
+    folder = entry_of_bob(desk, made_of=(tea.id,)).parent
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        if fails is StorageFailed:
+            folder.chmod(0o500)
+            memory.entries.search(bob, "green")
+            folder.chmod(0o700)
+        else:
+            opening = os.open
+
+            def interrupt(path: Any, *given: Any, **more: Any) -> int:
+                if given[0] & os.O_CREAT and "/bob/" in os.fspath(path):
+                    signal.raise_signal(signal.SIGINT)
+                return opening(path, *given, **more)
+
+            monkeypatch.setattr(os, "open", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                memory.entries.search(bob, "green")
+            monkeypatch.undo()
+        monkeypatch.setattr("memfiles.entries.reader.monotonic", lambda: inf)  # much later
+        found = memory.entries.search(bob, "green").matches
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("is_note", [False, True])
+def test_what_another_machine_forgot_is_not_found_in_a_record_that_cannot_be_read(desk: Path, is_note: bool) -> None:
+    """A search shows what the index read of such a record as long as it stays as it was, but not then."""
+    bob, bucket = Visitor("bob"), desk.parent / "bucket"
+    bucket.mkdir()
+    text = desk.read_text("utf-8").replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1)
+    desk.write_text(text, "utf-8")
+    there = write_workflow(desk.parent / "there", text)
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = entry_of_bob(desk, made_of=(tea.id,))
+        assert memory.entries.search(bob, "green").matches
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+        assert memory.sync.flush(60)
+    if not is_note:
+        record = next(
+            it for it in desk.parent.rglob(".memory/entries/support/*.json") if b"green tea" in it.read_bytes()
+        )
+    with memfiles.open(there, watch=False) as memory:
+        memory.entries.forget(memory.session("support"), key="tea")
+        assert memory.sync.flush(60)
+    settle(record, is_changed=False)
+    record.chmod(0)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        memory.sync.pull()
+        callers = memory.session("support"), bob
+        hidden = [match for caller in callers for match in memory.entries.search(caller, "green").matches]
+        record.chmod(0o600)
+        memory.sync.pull()
+        found = [match for caller in callers for match in memory.entries.search(caller, "green").matches]
+
+    assert ([], []) == (hidden, found)
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_note_that_another_process_could_not_read_follows_its_forget_in_every_process(
+    desk: Path, is_killed: bool
+) -> None:
+    """Whoever finds it first once it can be read, also if the one that forgot was killed."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = entry_of_bob(desk, made_of=(tea.id,))
+        assert memory.entries.search(bob, "green").matches
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        assert memory.entries.search(bob, "green").matches
+
+        def forget_elsewhere() -> None:
+            other = memfiles.open(desk, watch=False)
+            other.entries.forget(other.session("support"), key="tea")
+            if not is_killed:
+                other.close()
+
+        record.chmod(0)
+        os.utime(record)
+        as_another_process(forget_elsewhere, is_killed=is_killed)
+        record.chmod(0o600)
+        memory.entries._reader._db.index.verify()  # as the thread that watches does now and then
+        found = memory.entries.search(bob, "green").matches
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_note_that_another_process_reads_again_is_not_found_before_it_follows_its_forget(
+    desk: Path, is_killed: bool
+) -> None:
+    """That one may have been killed since, or ask nothing for hours: whoever asks first has the note follow."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = entry_of_bob(desk, made_of=(tea.id,))
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        assert memory.entries.search(bob, "green").matches
+
+        def forget_elsewhere() -> None:
+            other = memfiles.open(desk, watch=False)
+            record.chmod(0)
+            os.utime(record)
+            other.entries.forget(other.session("support"), key="tea")
+            record.chmod(0o600)
+            other.entries._reader._db.index.verify()  # as the thread that watches does now and then
+
+        as_another_process(forget_elsewhere, is_killed=is_killed)
+        found = memory.entries.search(bob, "green").matches
+        noted = memory.entries._reader._db.index.ask(noted_unread)
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+    assert (set(), set()) == noted
+
+
+def test_no_thread_finds_a_note_while_another_one_has_it_follow_its_forget(desk: Path) -> None:
+    """That may wait for a lock; a question that is asked meanwhile waits as well."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = entry_of_bob(desk, made_of=(tea.id,))
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory, memfiles.open(desk, watch=False) as other:
+        db, begun, done = memory.entries._reader._db, threading.Event(), threading.Event()
+
+        def hold(records: Any) -> tuple[None, tuple[()]]:
+            begun.set()
+            done.wait(20)
+            return None, ()
+
+        assert memory.entries.search(bob, "green").matches
+        record.chmod(0)
+        os.utime(record)
+        memory.entries.forget(memory.session("support"), key="tea")
+        record.chmod(0o600)
+        path = record.relative_to(desk.parent / ".memory").as_posix()
+        with ThreadPoolExecutor() as threads:
+            holder = threads.submit(other.entries._reader._db.repository.change, [path], hold)
+            assert begun.wait(20)
+            first = threads.submit(memory.entries.search, bob, "green")
+            wait_until(lambda: bool(db.returned))
+            second = threads.submit(memory.entries.search, bob, "green")
+            wait([second], 0.5)
+            done.set()
+            holder.result(20)
+            found = [*first.result(20).matches, *second.result(20).matches]
+
+    assert [] == found
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+def test_a_note_is_followed_up_once_the_tombstone_can_be_read_too(desk: Path) -> None:
+    """As while an operator gives all records back to their owner: the note comes first."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        note = saved("drinks", "Ada drinks green tea.", agent="bob", given_id="a" * 32, made_of=(tea.id,))
+        record, tombstone = (desk.parent / ".memory" / path for path in (note.path, id_path(tea.id)))
+        record.parent.mkdir()
+        record.write_bytes(encode_entry(note))
+        assert memory.entries.search(bob, "green").matches
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record.chmod(0)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        memory.entries.forget(memory.session("support"), key="tea")
+    tombstone.chmod(0)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        memory.entries.search(bob, "green")
+        record.chmod(0o600)
+        memory.entries.search(bob, "green")
+        tombstone.chmod(0o600)
+        found = memory.entries.search(bob, "green").matches
+
+    assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
