@@ -129,7 +129,7 @@ def record_paths_in(directory: int, folder: str = "") -> list[str]:
 
 
 def signature(directory: int, path: str) -> Signature | None:
-    """The signature of the file at ``path``, None if there is none, or a file in place of a folder below the first."""
+    """The signature of the file at ``path``, None if there is none; ``OSError`` for a file in place of ``entries``."""
     try:
         found = os.stat(path, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
