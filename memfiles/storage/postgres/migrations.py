@@ -22,6 +22,19 @@ from memfiles.errors import StorageRefused
 if TYPE_CHECKING:
     from psycopg import Connection
 
+# One row of members is looked up for each row: a list of all workspaces of the role, for each statement, takes longer.
+_POLICY = (
+    " POLICY own ON {s}.<table> USING (EXISTS"
+    " (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = <table>.workspace));\n"
+)
+_PROTECTION = "ALTER TABLE {s}.<table> ENABLE ROW LEVEL SECURITY;\nCREATE" + _POLICY
+
+
+def _for_each(tables: str, statements: str) -> str:
+    """The statements for each of these tables."""
+    return "".join(statements.replace("<table>", table) for table in tables.split())
+
+
 _FIRST = """
 CREATE TABLE {s}.store (version integer NOT NULL, id uuid NOT NULL DEFAULT gen_random_uuid());
 INSERT INTO {s}.store (version) VALUES (0);
@@ -47,82 +60,8 @@ CREATE TABLE {s}.quarantine (
 ALTER TABLE {s}.quarantine ALTER COLUMN data SET STORAGE EXTERNAL;
 
 ALTER TABLE {s}.members ENABLE ROW LEVEL SECURITY;
-ALTER TABLE {s}.records ENABLE ROW LEVEL SECURITY;
-ALTER TABLE {s}.commits ENABLE ROW LEVEL SECURITY;
-ALTER TABLE {s}.quarantine ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON {s}.members USING (role = current_user);
-CREATE POLICY own ON {s}.records
-    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
-CREATE POLICY own ON {s}.commits
-    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
-CREATE POLICY own ON {s}.quarantine
-    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
-
-CREATE FUNCTION {s}.change(
-    of_workspace text, commit_id bigint, is_again boolean, is_durable boolean, wait_ms integer, locks bigint[],
-    seen_paths text[], seen_versions bigint[], aside_paths text[], reasons text[],
-    new_paths text[], replaced bigint[], bodies bytea[]
-) RETURNS text[] LANGUAGE plpgsql AS $change$
-DECLARE
-    each record;
-    changed text[] := ARRAY[]::text[];
-BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'memfiles needs the isolation level "read committed"' USING ERRCODE = 'MF002';
-    END IF;
-    PERFORM set_config('lock_timeout', wait_ms::text, true);
-    IF NOT is_durable THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
-    END IF;
-    -- several records: the first lock is that of the workspace, held alone or, with locks of records, together
-    IF cardinality(locks) = 1 THEN
-        PERFORM pg_advisory_xact_lock(locks[1]);
-    ELSIF cardinality(locks) > 1 THEN
-        PERFORM pg_advisory_xact_lock_shared(locks[1]);
-        PERFORM pg_advisory_xact_lock(key) FROM unnest(locks[2:]) AS key;
-    END IF;
-    IF is_again THEN  -- was it done, and the answer lost?
-        SELECT c.paths INTO each FROM {s}.commits c WHERE c.workspace = of_workspace AND c.id = commit_id;
-        IF FOUND THEN
-            RETURN each.paths;
-        END IF;
-    END IF;
-    IF cardinality(seen_paths) > 0 AND EXISTS (
-        SELECT FROM unnest(seen_paths, seen_versions) AS seen(path, version)
-        LEFT JOIN {s}.records r ON r.workspace = of_workspace AND r.path = seen.path
-        WHERE r.version IS DISTINCT FROM seen.version
-    ) THEN
-        RAISE EXCEPTION 'a record was changed meanwhile' USING ERRCODE = 'MF001';
-    END IF;
-    IF cardinality(aside_paths) > 0 THEN
-        INSERT INTO {s}.quarantine (workspace, path, reason, data)
-            SELECT of_workspace, r.path, a.reason, r.data FROM unnest(aside_paths, reasons) AS a(path, reason)
-            JOIN {s}.records r ON r.workspace = of_workspace AND r.path = a.path;
-    END IF;
-    FOR each IN SELECT * FROM unnest(new_paths, replaced, bodies) AS w(path, version, body) LOOP
-        IF each.body IS NULL THEN  -- removed, if it is at this version
-            DELETE FROM {s}.records r
-                WHERE r.workspace = of_workspace AND r.path = each.path AND r.version = each.version;
-            CONTINUE WHEN NOT FOUND;
-        ELSIF each.version IS NULL THEN
-            INSERT INTO {s}.records (workspace, path, version, data)
-                VALUES (of_workspace, each.path, commit_id, each.body) ON CONFLICT DO NOTHING;
-        ELSE
-            UPDATE {s}.records r SET version = commit_id, data = each.body
-                WHERE r.workspace = of_workspace AND r.path = each.path AND r.version = each.version;
-        END IF;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'a record was changed meanwhile' USING ERRCODE = 'MF001';
-        END IF;
-        changed := array_append(changed, each.path);
-    END LOOP;
-    IF cardinality(changed) > 0 THEN
-        INSERT INTO {s}.commits (workspace, id, paths) VALUES (of_workspace, commit_id, changed);
-    END IF;
-    RETURN changed;
-END
-$change$;
-"""
+""" + _for_each("records commits quarantine", _PROTECTION)
 
 _SECOND = """
 ALTER TABLE {s}.quarantine ADD COLUMN folder text NOT NULL DEFAULT 'quarantine', ADD COLUMN lost text;
@@ -151,23 +90,7 @@ CREATE TABLE {s}.mirror_note (
     body bytea, sent bytea, sent_version text, redacted bigint NOT NULL DEFAULT 0,
     workspace text COLLATE "C" NOT NULL DEFAULT current_setting('memfiles.workspace'), PRIMARY KEY (workspace, path)
 );
-
-ALTER TABLE {s}.audit ENABLE ROW LEVEL SECURITY;
-ALTER TABLE {s}.notes ENABLE ROW LEVEL SECURITY;
-ALTER TABLE {s}.lease ENABLE ROW LEVEL SECURITY;
-ALTER TABLE {s}.mirror_meta ENABLE ROW LEVEL SECURITY;
-ALTER TABLE {s}.mirror_note ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own ON {s}.audit
-    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
-CREATE POLICY own ON {s}.notes
-    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
-CREATE POLICY own ON {s}.lease
-    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
-CREATE POLICY own ON {s}.mirror_meta
-    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
-CREATE POLICY own ON {s}.mirror_note
-    USING (workspace IN (SELECT m.workspace FROM {s}.members m WHERE m.role = current_user));
-"""
+""" + _for_each("audit notes lease mirror_meta mirror_note", _PROTECTION)
 
 _THIRD = """
 CREATE INDEX commits_by_time ON {s}.commits (workspace, at);
@@ -182,12 +105,6 @@ ALTER TABLE {s}.image ALTER COLUMN data SET STORAGE EXTERNAL;
 CREATE TABLE {s}.image_state (
     workspace text COLLATE "C" PRIMARY KEY, erased bigint NOT NULL DEFAULT 0, claimed timestamptz NOT NULL
 );
-ALTER TABLE {s}.image ENABLE ROW LEVEL SECURITY;
-ALTER TABLE {s}.image_state ENABLE ROW LEVEL SECURITY;
-CREATE POLICY own ON {s}.image
-    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = image.workspace));
-CREATE POLICY own ON {s}.image_state
-    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = image_state.workspace));
 
 CREATE FUNCTION {s}.erase_image(of_workspace text, changed text[]) RETURNS text[] LANGUAGE plpgsql AS $erase$
 BEGIN
@@ -197,24 +114,6 @@ BEGIN
     RETURN changed;
 END
 $erase$;
-
--- a look for the one row of members, in place of a list of all workspaces of the role for each statement
-ALTER POLICY own ON {s}.records
-    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = records.workspace));
-ALTER POLICY own ON {s}.commits
-    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = commits.workspace));
-ALTER POLICY own ON {s}.quarantine
-    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = quarantine.workspace));
-ALTER POLICY own ON {s}.audit
-    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = audit.workspace));
-ALTER POLICY own ON {s}.notes
-    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = notes.workspace));
-ALTER POLICY own ON {s}.lease
-    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = lease.workspace));
-ALTER POLICY own ON {s}.mirror_meta
-    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = mirror_meta.workspace));
-ALTER POLICY own ON {s}.mirror_note
-    USING (EXISTS (SELECT FROM {s}.members m WHERE m.role = current_user AND m.workspace = mirror_note.workspace));
 
 CREATE OR REPLACE FUNCTION {s}.change(
     of_workspace text, commit_id bigint, is_again boolean, is_durable boolean, wait_ms integer, locks bigint[],
@@ -339,9 +238,12 @@ BEGIN
 END
 $change$;
 """
+_THIRD += _for_each("image image_state", _PROTECTION)
+# a schema of version 1 or 2 may have other policies, and another function ``change``
+_THIRD += _for_each("records commits quarantine audit notes lease mirror_meta mirror_note", "ALTER" + _POLICY)
 
 MIGRATIONS = (sql.SQL(_FIRST), sql.SQL(_SECOND), sql.SQL(_THIRD))
-"""The migration at place n makes version n + 1 of version n. What was released is never changed."""
+"""The migration at place n makes version n + 1 of version n. What leads to the same schema may be written anew."""
 
 VERSION = len(MIGRATIONS)
 _LOCK = 0x6D656D66  # any number that no other program is likely to take
