@@ -174,6 +174,22 @@ def test_a_module_says_what_it_owns() -> None:
     assert [] == [name for name, line in first_lines.items() if line[-1:] not in {".", ":"}]
 
 
+def test_a_public_method_says_what_it_does() -> None:
+    """A public method of a public class has a docstring, unless the class names a contract: "see ``RecordStore``"."""
+    silent = [
+        f"{_name(path)}: {owner.name}.{node.name}"
+        for path in SOURCES
+        for owner in _tree(path).body
+        if isinstance(owner, ast.ClassDef) and not owner.name.startswith("_")
+        if "see ``" not in (ast.get_docstring(owner) or "")
+        for node in owner.body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_")
+        if not ast.get_docstring(node) and "setter" not in [getattr(each, "attr", "") for each in node.decorator_list]
+    ]
+
+    assert [] == silent
+
+
 def test_a_name_says_something() -> None:
     """No module has an empty name such as utils."""
 

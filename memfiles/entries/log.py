@@ -165,7 +165,7 @@ class Tombstones(Struct, frozen=True):
 
 
 class LogReader:
-    """Reads the history of the entries of one open memory, and notes reads in its audit. Threads may share it."""
+    """Reads the history of entries, and notes reads in the audit; see ``Entries``. Threads may share it."""
 
     def __init__(self, db: EntryDatabase, *, audit: AuditLog | None) -> None:
         self._db = db
@@ -185,7 +185,6 @@ class LogReader:
                     _log.tell(f"{change.path}: a change by hand {warning}")
 
     def log(self, caller: Caller, key: str) -> EntryLog:
-        """See ``Entries.log``."""
         view, places, now = self._view(caller), places_of(caller, self._db.rules.levels), self._db.now()
         entry = self._find(view, key)
         scope = places[place_tag(entry.folder, entry.level, entry.run)]
@@ -202,7 +201,6 @@ class LogReader:
         return EntryLog(found_in(entry), state, scope, entry.aliases, tuple(changes), complete, made_of, made_into)
 
     def diff(self, caller: Caller, key: str, from_revision: int, to_revision: int) -> str:
-        """See ``Entries.diff``."""
         entry, places = self._find(self._view(caller), key), places_of(caller, self._db.rules.levels)
         before, after = (content_told(entry, revision, places) for revision in (from_revision, to_revision))
         names = (f"{entry.key}@{from_revision}", f"{entry.key}@{to_revision}")
@@ -210,7 +208,6 @@ class LogReader:
         return diff_between(before, after, names=names)
 
     def deleted(self, caller: Caller, *, limit: int) -> Gone:
-        """See ``Entries.deleted``."""
         check_whole(limit, what="limit", least=1, most=MAX_GONE)
         view, now = self._view(caller), self._db.now()
         self._db.refresh(view)
@@ -225,7 +222,6 @@ class LogReader:
         return Gone(tuple(map(_gone, hidden[:limit])), len(hidden) > limit)
 
     def tombstones(self, caller: Caller, *, limit: int) -> Tombstones:
-        """See ``Entries.tombstones``."""
         check_whole(limit, what="limit", least=1, most=MAX_GONE)
         view = self._view(caller)
         self._db.refresh(view)

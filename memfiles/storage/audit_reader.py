@@ -233,7 +233,6 @@ class AuditFiles:
         self.let_go()
 
     def let_go(self) -> None:
-        """See ``AuditPages``."""
         self._descriptor: int = -1  # the file is closed when nothing refers to its descriptor
         self._inode = -1
         self._name = self._path = ""

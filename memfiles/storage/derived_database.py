@@ -336,12 +336,10 @@ class MirrorFiles(Struct, frozen=True):
     directory: Path
 
     def database(self, file: DerivedFile, check: Callable[[Any], None] | None = None) -> DerivedDatabase:
-        """See ``MirrorSide``."""
         return DerivedDatabase(file, self.directory, check=check)
 
     @contextmanager
     def peeking(self, file: DerivedFile) -> Iterator[sqlite3.Connection | None]:
-        """See ``MirrorSide``."""
         try:
             connection = file.connect(self.directory)
         except sqlite3.Error:
@@ -370,7 +368,6 @@ class MirrorFiles(Struct, frozen=True):
             database.close()
 
     def turns(self, folder: str) -> Turns:
-        """See ``MirrorSide``."""
         from memfiles.storage.locks import RecordLocks  # late: an index needs none
 
         return RecordLocks(Descriptor.of_directory(self.directory), timeout=0.0, folder=folder)

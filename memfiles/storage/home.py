@@ -20,7 +20,15 @@ from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, storage_failure
 from memfiles.storage.postgres import SCHEMES, home_at
-from memfiles.storage.record_store import Changes, ForgetNotes, KeptCopies, Records, RecordStore, StoreSurvey
+from memfiles.storage.record_store import (
+    Changes,
+    ForgetNotes,
+    KeptCopies,
+    ReadableStore,
+    Records,
+    RecordStore,
+    StoreSurvey,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -95,19 +103,6 @@ class Note(Struct, frozen=True):
     """The bytes of a note."""
 
     body: bytes
-
-
-class ReadableStore(Records, Protocol):
-    """The records of a home, to be read only."""
-
-    def paths(self, folder: str = "") -> list[str]:
-        """See ``RecordStore``."""
-
-    def view(self, paths: Any) -> Records:
-        """See ``RecordStore``."""
-
-    def changes(self, since: str | None = None) -> Changes:
-        """See ``RecordStore``."""
 
 
 class Turns(Protocol):
@@ -262,23 +257,18 @@ class DirectoryRecords(Struct, frozen=True):
     descriptor: Descriptor
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
-        """See ``Records``."""
         return atomic.read(self.descriptor, path, limit=MAX_RECORD_BYTES)
 
     def signature(self, path: str) -> Signature | None:
-        """See ``Records``."""
         return atomic.signature(self.descriptor, path)
 
     def view(self, paths: Any) -> Records:
-        """See ``RecordStore``."""
         return self
 
     def paths(self, folder: str = "") -> list[str]:
-        """See ``RecordStore``."""
         return atomic.record_paths_in(self.descriptor, folder)
 
     def changes(self, since: str | None = None) -> Changes:
-        """See ``RecordStore``."""
         from memfiles.storage import entry_folders  # late: most that read need no list
 
         return entry_folders.changes(self.descriptor, since)
@@ -291,37 +281,31 @@ class DirectoryHome(Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """See ``MemoryHome``."""
         return str(self.directory)
 
     @property
     def kept(self) -> KeptConflicts:
-        """See ``MemoryHome``."""
         from memfiles.storage.quarantine import Quarantine  # late: few records are ever put aside
 
         return Quarantine(self.directory)
 
     @property
     def audit(self) -> AuditPages:
-        """See ``MemoryHome``."""
         from memfiles.storage.audit_reader import AuditFiles  # late: a reader of records needs none
 
         return AuditFiles(self.directory)
 
     @property
     def notes(self) -> StateNotes:
-        """See ``MemoryHome``."""
         return NoteFiles(self.directory)
 
     @property
     def mirrored(self) -> MirrorSide:
-        """See ``MemoryHome``."""
         from memfiles.storage.derived_database import MirrorFiles  # late: only mirrors need it
 
         return MirrorFiles(self.directory)
 
     def exists(self) -> bool:
-        """See ``MemoryHome``."""
         return self.directory.is_dir()
 
     def open(
@@ -331,7 +315,6 @@ class DirectoryHome(Struct, frozen=True):
         durability: Durability = "fsync",
         lock_timeout: float = 30.0,
     ) -> RecordStore:
-        """See ``MemoryHome``."""
         from memfiles.storage.store import Store  # late: a reader needs no store
 
         return Store(self.directory, now=now, durability=durability, lock_timeout=lock_timeout)
@@ -351,7 +334,6 @@ class DirectoryHome(Struct, frozen=True):
         yield DirectoryRecords(descriptor) if descriptor is not None else None
 
     def survey(self) -> StoreSurvey | None:
-        """See ``MemoryHome``."""
         return None
 
 
@@ -361,7 +343,6 @@ class NoteFiles(Struct, frozen=True):
     directory: Path
 
     def get(self, name: str) -> Note | None:
-        """See ``StateNotes``."""
         try:
             found = atomic.read(Descriptor.of_directory(self.directory), name, limit=MAX_RECORD_BYTES)
         except FileNotFoundError:
@@ -369,7 +350,6 @@ class NoteFiles(Struct, frozen=True):
         return Note(found[0]) if found is not None else None
 
     def put(self, name: str, body: bytes, *, makes: bool = False) -> None:
-        """See ``StateNotes``."""
         if makes:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         root = Descriptor.of_directory(self.directory)
@@ -380,12 +360,10 @@ class NoteFiles(Struct, frozen=True):
         atomic.drop_temp(root, name)
 
     def delete(self, name: str) -> None:
-        """See ``StateNotes``."""
         with suppress(FileNotFoundError):
             atomic.remove(Descriptor.of_directory(self.directory), name)
 
     def note_forgets(self, revisions: Mapping[str, int]) -> None:
-        """See ``ForgetNotes``."""
         with storage_failure("what is to be redacted cannot be noted"):
             root = Descriptor.of_directory(self.directory)
             atomic.make_folders(root, _REDACTIONS, flush=True)
@@ -399,7 +377,6 @@ class NoteFiles(Struct, frozen=True):
         return dict(sorted(((path, revision) for _, path, revision in self._forgets()), reverse=True))  # the first
 
     def strike_forgets(self, revisions: Mapping[str, int]) -> None:
-        """See ``ForgetNotes``."""
         for name, path, revision in self._forgets():
             if revision < revisions.get(path, 0):
                 with storage_failure("a note of what was redacted cannot be removed"):

@@ -57,42 +57,35 @@ class Quarantine(Struct, frozen=True):
     where: int | Path
 
     def listing(self, folder: str = FOLDER) -> list[tuple[str, str]]:
-        """See ``KeptCopies``."""
         try:
             return [(note.kept, note.reason) for note in self.notes(folder)]
         except StorageFailed as error:
             return [(folder, str(error))]
 
     def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
-        """See ``KeptCopies``."""
         with storage_failure(f"the copies of {path} cannot be removed"):
             return remove_copies(self._opened(), path, holding=holding)
 
     def remove_if(self, is_unwanted: Callable[[str, bytes], bool]) -> None:
-        """See ``KeptCopies``."""
         with storage_failure("the kept copies cannot be removed"):
             remove_if(self._opened(), is_unwanted)
 
     def notes(self, folder: str) -> list[KeptCopy]:
-        """See ``KeptConflicts``."""
         with storage_failure(f"the folder {folder} cannot be listed"), _ABSENT:
             directory = self._opened()
             return [_note_of(directory, f"{folder}/{name}") for name in _names(directory, folder)]
         return []
 
     def read(self, kept: str) -> bytes | None:
-        """See ``KeptConflicts``."""
         with storage_failure(f"{kept} cannot be read"), suppress(RecordCorrupt):
             return (atomic.read(self._opened(), kept, limit=MAX_RECORD_BYTES) or (None,))[0]
         return None
 
     def keep(self, path: str, data: bytes, *, reason: str, at: str, folder: str, lost: MergeSide | None = None) -> None:
-        """See ``KeptConflicts``."""
         with storage_failure(f"a copy of {path} cannot be kept in {folder}"):
             keep_copy(self._opened(), path, data, reason=reason, at=at, folder=folder, lost=lost)
 
     def remove_copy(self, kept: str) -> None:
-        """See ``KeptConflicts``."""
         with storage_failure(f"{kept} cannot be removed"):
             _remove(self._opened(), kept)
 

@@ -27,8 +27,16 @@ from memfiles.records.marks import EntryRecord, Mark, buries, is_tombstone, vaca
 from memfiles.records.record import Record, read_record
 from memfiles.storage.atomic import Signature, is_settled, storage_failure
 from memfiles.storage.events import Progress
-from memfiles.storage.home import ReadableStore, StateNotes
-from memfiles.storage.record_store import NOTHING, ChangeSet, CommitHook, NewVersion, Records, RecordStore
+from memfiles.storage.home import StateNotes
+from memfiles.storage.record_store import (
+    NOTHING,
+    ChangeSet,
+    CommitHook,
+    NewVersion,
+    ReadableStore,
+    Records,
+    RecordStore,
+)
 
 _NOTE, _DIGEST_BYTES = ".state/migrated", 8
 _TOGETHER, _TOGETHER_BYTES = 100, 1 << 20

@@ -131,7 +131,25 @@ class CommitHook(Protocol):
 Decide = Callable[[Records], tuple[T, ChangeSet]]
 
 
-class RecordStore(Records, Protocol):
+class ReadableStore(Records, Protocol):
+    """The records of one memory, to be read only."""
+
+    def view(self, paths: Iterable[str]) -> Records:
+        """These records to read, of which a store over a network asks at once. Each is as it is now, or newer."""
+
+    def paths(self, folder: str = "") -> list[str]:
+        """The paths of the records in one folder, sorted; without one, of the memory files of all users."""
+
+    def changes(self, since: str | None = None) -> Changes:
+        """What was changed after the point ``since``, by any process; everything from the beginning.
+
+        Every change that was acknowledged before the call is told, in this answer or in an earlier one that led to
+        ``since``. A point may be kept and asked from later, by another process too; one that means nothing to this
+        store is the beginning.
+        """
+
+
+class RecordStore(ReadableStore, Protocol):
     """The records of one memory, held by this process. Threads share it; other processes have their own.
 
     At a path that no record can have there is none, and to change one there is ``InvalidArgument``: such a path reaches
@@ -145,12 +163,6 @@ class RecordStore(Records, Protocol):
     @property
     def kept(self) -> KeptCopies:
         """The copies that were put aside."""
-
-    def view(self, paths: Iterable[str]) -> Records:
-        """These records to read, of which a store over a network asks at once. Each is as it is now, or newer."""
-
-    def paths(self, folder: str = "") -> list[str]:
-        """The paths of the records in one folder, sorted; without one, of the memory files of all users."""
 
     def change(
         self, paths: Iterable[str], decide: Decide[T], *, hook: CommitHook | None = None
@@ -168,14 +180,6 @@ class RecordStore(Records, Protocol):
         ``SizeExceeded``: more than can be changed together. ``LockTimeout``: others kept the records.
         ``StorageFailed``: nothing changed. ``OutcomeUnknown``: the change is visible, but may not survive a power cut,
         or the answer was lost. ``InvalidArgument``: the store was closed; nothing changed.
-        """
-
-    def changes(self, since: str | None = None) -> Changes:
-        """What was changed after the point ``since``, by any process; everything from the beginning.
-
-        Every change that was acknowledged before the call is told, in this answer or in an earlier one that led to
-        ``since``. A point may be kept and asked from later, by another process too; one that means nothing to this
-        store is the beginning.
         """
 
     def wait(self, since: str, *, seconds: float) -> bool:

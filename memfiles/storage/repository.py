@@ -317,7 +317,7 @@ class _Commit(Generic[R]):
 
     1. note what is to lose text, and announce the change to the listener; 2. give it the new records; 3. remember them,
     and note what subscribers are to be told. The store calls these steps before and after it commits, while nobody else
-    changes the records.
+    changes the records; see ``CommitHook``.
     """
 
     __slots__ = (
@@ -365,7 +365,6 @@ class _Commit(Generic[R]):
         return self.change_set({path: seen}, [seen.record], is_own=seen.by_hand, origin="external")
 
     def before(self, paths: Sequence[str]) -> None:
-        """See ``CommitHook``."""
         self._paths = paths
         if self._losing and self._origin == "local" and (note_loss := self._repository.note_loss) is not None:
             note_loss(self._losing)
@@ -373,12 +372,10 @@ class _Commit(Generic[R]):
             self._token = self._listener.intend(paths)
 
     def failed(self) -> None:
-        """See ``CommitHook``."""
         if self._listener is not None:
             self._listener.settle(self._token)
 
     def after(self, signatures: Mapping[str, Signature]) -> None:
-        """See ``CommitHook``."""
         if not signatures:  # records were removed, or put into quarantine
             self.failed()
             self._repository.drop_cached(self._paths)

@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class Store:
-    """The records of one open memory directory, for this process and all its threads."""
+    """The records of one open memory directory, for all threads of this process; see ``RecordStore``."""
 
     def __init__(
         self, directory: Path, *, now: Callable[[], str], durability: Durability = "fsync", lock_timeout: float = 30.0
@@ -105,7 +105,6 @@ class Store:
         return self
 
     def paths(self, folder: str = "") -> list[str]:
-        """See ``RecordStore``."""
         with storage_failure("the memory directory cannot be listed"):
             return record_paths_in(self.descriptor, folder)
 

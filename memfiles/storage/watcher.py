@@ -82,11 +82,9 @@ class DeclaredFiles:
         return self._directory
 
     def record_at(self, path: str) -> str | None:
-        """See ``Watched``."""
         return uid_of(path)
 
     def look(self, record: str) -> bool:
-        """See ``Watched``."""
         return self._repository.notice(record_path(record))
 
     def suspects(self, pause: Pause) -> Iterable[str]:

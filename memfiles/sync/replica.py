@@ -98,7 +98,8 @@ class Replica:
         self._entries: RecordRepository[EntryRecord] | None = None
         directory = with_files(store)
         self.listing = RecordListing(files, directory) if directory is not None else FeedListing(files, store)
-        self._release_forgotten = store.scrub
+        self.release_forgotten: Callable[[], None] = store.scrub
+        """Removes earlier versions of what was forgotten or redacted elsewhere from journals and index."""
         # of records, and of those known by an id: these are taken within the turn of an entry
         self._turns = [self.home.mirrored.turns(folder) for folder in (TURNS, TURNS_OF_IDS)]
         renew_in_child(self, Replica._leave_to_parent)
@@ -108,7 +109,7 @@ class Replica:
     ) -> Replica:
         """Add the entries; ``release_forgotten`` removes earlier versions of records from everything that has them."""
         self._entries = repository
-        self._release_forgotten = release_forgotten
+        self.release_forgotten = release_forgotten
         self.listing.has_entries = True
         return self
 
@@ -242,10 +243,6 @@ class Replica:
         """Remove copies that hold redacted texts from quarantine and conflicts; ``release_forgotten`` does the rest."""
         self.home.kept.remove(path, holding=holding)
 
-    def release_forgotten(self) -> None:
-        """Remove earlier versions of what was forgotten or redacted elsewhere from journals and index."""
-        self._release_forgotten()
-
     def _claim(self, entry: Entry, *, on_conflict: ConflictPolicy, mirrored: CopyInMirror) -> Sequence[str]:
         """Let all ids of an entry that was joined with others lead to it, and ``place`` those others."""
         entries = self._opened_entries()
@@ -375,15 +372,12 @@ class FeedListing:
         self._times: dict[str, int] = {}
 
     def paths(self) -> list[str]:
-        """See ``RecordListing``."""
         return [*self.file_paths(), *self.entry_paths()]
 
     def entry_paths(self) -> list[str]:
-        """See ``RecordListing``."""
         return [path for folder in self.folders() for path in self.entries_in(folder)]
 
     def folders(self) -> dict[str, int]:
-        """See ``RecordListing``."""
         self._follow()
         return {folder: at for folder, at in self._times.items() if folder} if self.has_entries else {}
 
@@ -393,7 +387,6 @@ class FeedListing:
             return dict(self._known.get(folder, {}))
 
     def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
-        """See ``RecordListing``."""
         self._follow()
         with self._following:
             found = ((path, self._known.get(_folder_of(path), {}).get(path)) for path in paths)

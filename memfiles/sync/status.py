@@ -198,7 +198,7 @@ def settings_of(declared: MirrorSpec | None) -> SyncSettings:
 
 
 class NullSync:
-    """The null object for a memory without a mirror: every call of ``Sync`` succeeds at once."""
+    """The null object for a memory without a mirror: every call succeeds at once; see ``Sync`` and ``Conflicts``."""
 
     settings = SyncSettings()
 
@@ -208,11 +208,9 @@ class NullSync:
         self._kept = kept
 
     def conflicts(self) -> list[Conflict]:
-        """See ``Conflicts``."""
         return self._kept().conflicts()
 
     def resolve(self, conflict: str, **taken: Any) -> ConflictResolved:
-        """See ``Conflicts``."""
         return self._kept().resolve(conflict, **taken)
 
     def status(self) -> SyncStatus:

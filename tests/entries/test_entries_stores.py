@@ -19,7 +19,7 @@ from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.index.record_source import StoreSource
 from memfiles.storage.events import Subscribers, utc_now
 from memfiles.storage.home import home_of
-from memfiles.storage.postgres import store_at
+from memfiles.storage.postgres.store import PostgresStore
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.store import Store
 from tests.support import ROOT
@@ -85,7 +85,7 @@ agents: {{desk: {{memory: [{{id: notes, mode: rw}}, {{id: own, mode: rw}}]}}}}
 
 
 def open_store(where: str) -> RecordStore:
-    return store_at(where) if where.startswith("postgresql") else Store(Path(where), now=utc_now)
+    return PostgresStore(where) if where.startswith("postgresql") else Store(Path(where), now=utc_now)
 
 
 @pytest.fixture
@@ -336,7 +336,7 @@ def test_a_search_sees_what_another_process_committed(opening: Opening, where: s
 def test_an_index_of_a_store_is_removed_with_its_process(server: PostgresServer, tmp_path: Path) -> None:
     """It is kept in a folder of its own, which nobody else can read."""
     with ExitStack() as stack:
-        store = store_at(server.url(server.workspace()))
+        store = PostgresStore(server.url(server.workspace()))
         stack.callback(store.close)
         entries = Entries(store, rules=EntryRules(), subscribers=Subscribers())
         entries.save(ANN, "plan", "zebra")

@@ -143,8 +143,8 @@ def test_a_url_that_cannot_be_used_is_refused(url: str, problem: str) -> None:
 
 
 def test_a_url_may_leave_most_to_libpq() -> None:
-    """Its options are passed on; the workspace may come from the workflow."""
-    place = located("postgresql://db.example:6432/memory?sslmode=verify-full&schema=agents", workspace="desk")
+    """Its options are passed on."""
+    place = located("postgresql://db.example:6432/memory?sslmode=verify-full&schema=agents&workspace=desk")
 
     assert ("agents", "desk") == (place.schema, place.workspace)
     assert {"host=db.example", "port=6432", "dbname=memory", "sslmode=verify-full"} <= set(place.conninfo.split())

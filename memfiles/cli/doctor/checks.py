@@ -38,10 +38,10 @@ from memfiles.records.keys import (
     uid_of,
 )
 from memfiles.storage.events import Progress, reported, utc_now
-from memfiles.storage.home import AUDIT, MemoryHome, ReadableStore, home_of
+from memfiles.storage.home import AUDIT, MemoryHome, home_of
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.storage.locks import FOLDER as LOCKS
-from memfiles.storage.record_store import Records
+from memfiles.storage.record_store import ReadableStore, Records
 from memfiles.sync.status import kept_in
 from memfiles.tools.json_schemas import workflow_schema
 from memfiles.workflow.workflow import MemoryFile, Workflow

@@ -95,7 +95,7 @@ class Imported(Struct, frozen=True):
 
 
 class Exchange:
-    """Writes the entries of one open memory to files, and reads files into it."""
+    """Writes the entries of one open memory to files, and reads files into it; see ``Entries``."""
 
     def __init__(self, db: EntryDatabase, writer: EntryWriter, *, audit: AuditLog | None) -> None:
         self._db = db
@@ -106,7 +106,6 @@ class Exchange:
     def export(
         self, caller: Caller, target: str | os.PathLike[str], *, format: str, progress: Progress | None = None
     ) -> Exported:
-        """See ``Entries.export``."""
         check_caller(caller)
         if format not in EXPORT_FORMATS:
             raise InvalidArgument(f"format {str(format)[:40]!r} is unknown: use one of {', '.join(EXPORT_FORMATS)}")
@@ -150,7 +149,6 @@ class Exchange:
         take_over: bool = False,
         progress: Progress | None = None,
     ) -> Imported:
-        """See ``Entries.import_``."""
         check_switch(dry_run, what="dry_run")
         check_switch(take_over, what="take_over")
         parsed = read(source, format=format)

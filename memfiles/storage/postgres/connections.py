@@ -78,11 +78,11 @@ class Location:
         return sql.SQL(statement).format(s=sql.Identifier(self.schema)).as_bytes(None)
 
 
-def located(url: str, *, workspace: str = "") -> Location:
+def located(url: str) -> Location:
     """The location in ``postgresql://[user@]host[:port]/database?schema=...&workspace=...``.
 
-    ``workspace`` is used where the URL names none. ``pool`` is the most connections at a time (1 to 100). Any other
-    option is libpq's, such as ``sslmode``, ``service``, or ``host`` for the folder of a socket. ``InvalidArgument``.
+    ``pool`` is the most connections at a time (1 to 100). Any other option is libpq's, such as ``sslmode``,
+    ``service``, or ``host`` for the folder of a socket. ``InvalidArgument``.
     """
     try:
         parts = urlsplit(url)
@@ -97,7 +97,7 @@ def located(url: str, *, workspace: str = "") -> Location:
     if len(options) != len(given):
         raise InvalidArgument("the store's URL has an option twice")
     schema, pool = options.pop("schema", "memfiles"), options.pop("pool", str(_POOL_MAX))
-    workspace = options.pop("workspace", workspace)
+    workspace = options.pop("workspace", "")
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
         raise InvalidArgument("schema in the store's URL: use 1 to 63 of a-z, 0-9 and _, not beginning with a digit")
     if not (1 <= len(workspace) <= 128 and workspace.isprintable()):
@@ -163,8 +163,7 @@ class Connections:
     def are_pooled(self) -> bool:
         """Whether a pooler is in between, so that no notification arrives."""
         with closing(self.dedicated()) as probe:
-            row = probe.execute("SELECT pg_backend_pid()").fetchone()
-            return row is None or row[0] != probe.info.backend_pid
+            return is_pooled(probe)
 
     def counts(self) -> tuple[int, int]:
         """The most connections at a time, and how many there are."""
@@ -276,6 +275,12 @@ class Connections:
         if was_sent:
             return _unknown(f"it cannot be found out: {_said(error)}")
         return failure(error, what)
+
+
+def is_pooled(connection: psycopg.Connection[Any]) -> bool:
+    """Whether another process of the server answers than the one that this connection was made to."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is None or row[0] != connection.info.backend_pid
 
 
 def _unknown(why: str) -> OutcomeUnknown:

@@ -16,14 +16,14 @@ from weakref import WeakValueDictionary
 
 from memfiles.errors import StorageFailed
 from memfiles.storage.fork_safety import renew_in_child
-from memfiles.storage.home import AuditPages, Durability, KeptConflicts, MirrorSide, ReadableStore, StateNotes, Turns
+from memfiles.storage.home import AuditPages, Durability, KeptConflicts, MirrorSide, StateNotes, Turns
 from memfiles.storage.postgres.connections import located
 from memfiles.storage.postgres.lease import Lease, LeaseTurns
 from memfiles.storage.postgres.migrations import VERSION
 from memfiles.storage.postgres.rows import KeptRows
 from memfiles.storage.postgres.store import ERASED_FROM, PostgresStore, StoreMissing
 from memfiles.storage.postgres.tables import AuditRows, LedgerTables, NoteRows, ScopedConnection
-from memfiles.storage.record_store import StoreSurvey
+from memfiles.storage.record_store import ReadableStore, StoreSurvey
 
 if TYPE_CHECKING:
     from memfiles.storage.derived_database import DerivedDatabase, DerivedFile
@@ -43,7 +43,7 @@ def home(url: str, *, cache: Path | None = None) -> PostgresHome:
 
 
 class PostgresHome:
-    """One workspace of a database. Threads share it."""
+    """One workspace of a database, which threads share; see ``MemoryHome``."""
 
     directory = None
 
@@ -58,7 +58,6 @@ class PostgresHome:
         self.mirrored: MirrorSide = MirrorTables(self._workspace)
 
     def exists(self) -> bool:
-        """See ``MemoryHome``."""
         with self._workspace.using() as store:
             return store is not None
 
@@ -81,11 +80,9 @@ class PostgresHome:
         return held
 
     def reading(self) -> AbstractContextManager[ReadableStore | None]:
-        """See ``MemoryHome``."""
         return self._workspace.using()
 
     def survey(self) -> StoreSurvey | None:
-        """See ``MemoryHome``."""
         with self._workspace.using() as store:
             return _surveyed(store) if store is not None else None
 
@@ -123,11 +120,17 @@ class Workspace:
             if store is not None:
                 store.close()
 
-    def ask(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
-        """The rows of a statement; ``StorageFailed`` if there is no store yet."""
+    @contextmanager
+    def _existing(self, what: str) -> Iterator[PostgresStore]:
+        """The store as of ``using``; ``StorageFailed`` if there is nothing yet."""
         with self.using() as store:
             if store is None:
                 raise StorageFailed(f"{what}: nothing was kept in this workspace yet")
+            yield store
+
+    def ask(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
+        """The rows of a statement; ``StorageFailed`` if there is no store yet."""
+        with self._existing(what) as store:
             return store.rows.ask(statement, what=what, **given)
 
     def look(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
@@ -139,9 +142,7 @@ class Workspace:
     def transaction(self) -> Iterator[ScopedConnection]:
         """A transaction in which the statements of a ledger are about this workspace."""
         what = "the notes on the mirror cannot be used"
-        with self.using() as store:
-            if store is None:
-                raise StorageFailed(f"{what}: nothing was kept in this workspace yet")
+        with self._existing(what) as store:
             scope = {"workspace": store.location.workspace}
             with store.connections.transaction(_SCOPE, scope, what=what) as connection:
                 yield ScopedConnection(connection, store.location.schema)
@@ -175,12 +176,10 @@ class MirrorTables:
         self._identity: str | None = None
 
     def database(self, file: DerivedFile, check: Callable[[Any], None] | None = None) -> DerivedDatabase:
-        """See ``MirrorSide``."""
         return cast("DerivedDatabase", LedgerTables(self._workspace, check, before=self.identity))
 
     @contextmanager
     def peeking(self, file: DerivedFile) -> Iterator[Any]:
-        """See ``MirrorSide``."""
         with self._workspace.using() as store:
             if store is None:
                 yield None
@@ -189,7 +188,6 @@ class MirrorTables:
                 yield connection
 
     def scrub_database(self, file: DerivedFile, work: Callable[[Any], None]) -> None:
-        """See ``MirrorSide``."""
         found = self._workspace.look("has_ledger", what="the notes on the mirror cannot be read")
         if found and found[0][0]:
             with self._workspace.transaction() as connection:
@@ -208,7 +206,6 @@ class MirrorTables:
         return self._identity or ""
 
     def leading(self) -> AbstractContextManager[object]:
-        """See ``MirrorSide``."""
         return self._workspace.lease.held()
 
 

@@ -115,7 +115,6 @@ class LeaseTurns:
 
     @contextmanager
     def hold(self, paths: Sequence[str]) -> Iterator[None]:
-        """See ``Turns``."""
         with self._entering:
             if not self._in_hand.isdisjoint(paths):
                 raise LockTimeout(f"{paths[0]} is being reconciled by another thread")

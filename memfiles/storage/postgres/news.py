@@ -21,7 +21,7 @@ from psycopg import sql
 from memfiles.errors import MemfilesError
 from memfiles.records import late_logger as _log
 from memfiles.storage.fork_safety import start_thread
-from memfiles.storage.postgres.connections import Connections
+from memfiles.storage.postgres.connections import Connections, is_pooled
 
 COALESCED_SECONDS = 0.05
 _POLL_SECONDS = 0.5
@@ -96,8 +96,7 @@ class CommitNews:
                 return
             try:
                 ear = self._connections.dedicated()
-                row = ear.execute("SELECT pg_backend_pid()").fetchone()
-                self._can_listen = row is not None and row[0] == ear.info.backend_pid
+                self._can_listen = not is_pooled(ear)
                 ear.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self.channel)))
                 self._ear = ear
             except (MemfilesError, psycopg.Error) as error:

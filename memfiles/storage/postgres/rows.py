@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, LiteralString, Protocol
+from typing import TYPE_CHECKING, Any, LiteralString
 
 from msgspec import Struct
 
@@ -14,6 +14,9 @@ from memfiles.records.redactions import Piece
 from memfiles.storage.atomic import Signature
 from memfiles.storage.postgres.connections import Connections
 from memfiles.storage.quarantine import FOLDER, KeptCopy, MergeSide, holds_text
+
+if TYPE_CHECKING:
+    from memfiles.storage.postgres.home import Workspace
 
 _FETCHED_MAX = 16  # up to so many unknown records are fetched whole before a decision, of more the signatures
 _KEPT_AT_ONCE = 8 << 20  # bytes of kept copies that are fetched together, or one larger copy
@@ -35,6 +38,13 @@ _POINT: LiteralString = (
 )
 # The transaction of a note that can be read is over, unless the note came with a dump: its id is of another server.
 _IS_OF_HERE: LiteralString = "pg_visible_in_snapshot(c.xact, (SELECT pg_current_snapshot()))"
+# Before PostgreSQL 17 only the owner of a table may vacuum it.
+_MAY_VACUUM: LiteralString = (
+    "SELECT bool_and(pg_has_role(relowner, 'USAGE') OR current_setting('server_version_num')::integer >= 170000"
+    " AND has_table_privilege(oid, CASE WHEN current_setting('server_version_num')::integer >= 170000"
+    " THEN 'MAINTAIN' ELSE 'TRIGGER' END)) FROM pg_class"
+    " WHERE relnamespace = '{s}'::regnamespace AND relname = ANY(%(tables)s)"
+)
 
 STATEMENTS: dict[str, LiteralString] = {
     "find": "SELECT path, version, data FROM {s}.records WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
@@ -99,21 +109,14 @@ STATEMENTS: dict[str, LiteralString] = {
     "has_ledger": "SELECT EXISTS (SELECT FROM {s}.mirror_note WHERE workspace = %(workspace)s)",
     "survey": "SELECT current_setting('server_version'), current_user::text, (SELECT version FROM {s}.store),"
     " (SELECT count(*) FROM {s}.records WHERE workspace = %(workspace)s),"
-    " (SELECT bool_and(pg_has_role(relowner, 'USAGE') OR current_setting('server_version_num')::integer >= 170000"
-    " AND has_table_privilege(oid, CASE WHEN current_setting('server_version_num')::integer >= 170000"
-    " THEN 'MAINTAIN' ELSE 'TRIGGER' END)) FROM pg_class"
-    " WHERE relnamespace = '{s}'::regnamespace AND relname = ANY(%(tables)s)), pg_is_in_recovery(),"
+    " (" + _MAY_VACUUM + "), pg_is_in_recovery(),"
     " (SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()))",
     "point": "SELECT " + _POINT,
     # a dead row keeps the oldest transaction of its table from being called frozen
     "is_clean": "SELECT bool_and(age(c.relfrozenxid) <= age(%(now)s::xid)) FROM pg_class t"
     " JOIN pg_class c ON c.oid IN (t.oid, t.reltoastrelid)"
     " WHERE t.relnamespace = '{s}'::regnamespace AND t.relname = ANY(%(tables)s)",
-    "may_vacuum": "SELECT bool_and(pg_has_role(relowner, 'USAGE')"
-    " OR current_setting('server_version_num')::integer >= 170000"
-    " AND has_table_privilege(oid, CASE WHEN current_setting('server_version_num')::integer >= 170000"
-    " THEN 'MAINTAIN' ELSE 'TRIGGER' END)) FROM pg_class"
-    " WHERE relnamespace = '{s}'::regnamespace AND relname = ANY(%(tables)s)",
+    "may_vacuum": _MAY_VACUUM,
 }
 
 
@@ -168,7 +171,7 @@ class Rows:
 
 
 class DecisionView:
-    """The records as one decision sees them: from what this process knows, else as they are.
+    """The ``Records`` as one decision sees them: from what this process knows, else as they are; see ``Records``.
 
     ``seen`` has the signature of each that it was told of, which the transaction compares with what is there then.
     ``is_of_one_time`` is False once it was told of two versions of a record: then it has to be made again.
@@ -192,7 +195,6 @@ class DecisionView:
             self._fetch(self._asked)
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
-        """See ``Records``."""
         if path not in self._signatures:
             return self._rows.find([path]).get(path)
         if path not in self._bodies and self._signatures[path] is not None:
@@ -201,7 +203,6 @@ class DecisionView:
         return self._bodies.get(path)
 
     def signature(self, path: str) -> Signature | None:
-        """See ``Records``."""
         return self._tell(path) if path in self._signatures else self._rows.signatures([path]).get(path)
 
     def holds(self) -> bool:
@@ -233,42 +234,36 @@ class DecisionView:
 class KeptRows(Struct, frozen=True):
     """The copies that were put aside or lost in a merge, in a table; see ``home.KeptConflicts``."""
 
-    asked: StatementRunner
+    asked: Rows | Workspace
 
     def listing(self, folder: str = FOLDER) -> list[tuple[str, str]]:
-        """See ``KeptCopies``."""
         return [(note.kept, note.reason) for note in self.notes(folder)]
 
     def notes(self, folder: str) -> Sequence[KeptCopy]:
-        """See ``KeptConflicts``."""
         rows = self.asked.look("kept_notes", folder=folder, what="the kept copies cannot be listed")
         return [KeptCopy(f"{folder}/{path}.{id}", path, why, at, lost) for id, path, why, at, lost in rows]
 
     def read(self, kept: str) -> bytes | None:
-        """See ``KeptConflicts``."""
         found = self.asked.look("kept_copy", id=_id_in(kept), what=f"{kept} cannot be read")
         return bytes(found[0][0]) if found else None
 
     def keep(self, path: str, data: bytes, *, reason: str, at: str, folder: str, lost: MergeSide | None = None) -> None:
-        """See ``KeptConflicts``."""
-        given = {"path": path, "data": data, "reason": reason, "at": at, "folder": folder, "lost": lost}
+        given: dict[str, Any] = {"path": path, "data": data, "reason": reason, "at": at, "folder": folder, "lost": lost}
         self.asked.ask("keep", what=f"a copy of {path} cannot be kept in {folder}", **given)
 
     def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
-        """See ``KeptCopies``."""
         return self._remove([id for id, _, data in self._rows(path) if holding is None or holds_text(data, holding)])
 
     def remove_if(self, is_unwanted: Callable[[str, bytes], bool]) -> None:
-        """See ``KeptCopies``."""
         self._remove([id for id, path, data in self._rows() if is_unwanted(path, data)])
 
     def remove_copy(self, kept: str) -> None:
-        """See ``KeptConflicts``."""
         self._remove([_id_in(kept)])
 
     def _rows(self, path: str | None = None) -> Iterator[tuple[Any, ...]]:
-        after, given = 0, {"path": path, "at_once": _KEPT_AT_ONCE}
-        while page := self.asked.look("kept", after=after, what="the kept copies cannot be read", **given):
+        after = 0
+        given: dict[str, Any] = {"path": path, "at_once": _KEPT_AT_ONCE, "what": "the kept copies cannot be read"}
+        while page := self.asked.look("kept", after=after, **given):
             after = page[-1][0]
             yield from page
 
@@ -276,16 +271,6 @@ class KeptRows(Struct, frozen=True):
         if ids:
             self.asked.ask("remove_kept", ids=[*ids], what="the kept copies cannot be removed")
         return len(ids)  # a repeated call does not count the copies that were removed when the first answer was lost
-
-
-class StatementRunner(Protocol):
-    """A runner of statements on a workspace."""
-
-    def ask(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
-        """The rows of a statement."""
-
-    def look(self, statement: str, /, *, what: str, **given: Any) -> Sequence[tuple[Any, ...]]:
-        """The rows of a statement; none if there is no store yet."""
 
 
 def _id_in(kept: str) -> int:

@@ -21,7 +21,6 @@ from itertools import count
 from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
-from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
@@ -67,13 +66,12 @@ class StoreMissing(StorageRefused):
 
 
 class PostgresStore:
-    """The records of one workspace in a database, for this process and all its threads."""
+    """The records of one workspace, for all threads of this process; see ``RecordStore`` and ``RemoteStore``."""
 
     def __init__(
         self,
         url: str,
         *,
-        workspace: str = "",
         durability: Literal["fsync", "os"] = "fsync",
         lock_timeout: float = 30.0,
         patience: float = PATIENCE_SECONDS,
@@ -85,16 +83,15 @@ class PostgresStore:
 
         ``os`` does not wait for the server's disk (``synchronous_commit=off``): a crash of the server may lose the last
         changes. ``lock_timeout`` and ``patience`` (of a call, while the server is away) are in seconds. ``recognised``:
-        see ``Connections``.
-        ``is_looking``: nothing is created, and ``StoreMissing`` says so.
-        ``StorageRefused``, ``StorageFailed``.
+        see ``Connections``. ``is_looking``: nothing is created; ``StoreMissing`` says so. ``StorageRefused``,
+        ``StorageFailed``.
         """
         from memfiles.storage.postgres.home import home as home_at  # late: it imports this module
 
         self.settings = (durability, lock_timeout)
         self._holders, self._counting = 1, threading.Lock()
-        self.location = located(url, workspace=workspace)
-        self.home: MemoryHome = home or home_at(_named(url, workspace))
+        self.location = located(url)
+        self.home: MemoryHome = home or home_at(url)
         self.cache = home.cache if home is not None else None
         self.name = self.location.workspace
         self._is_durable, self._lock_timeout, self._patience = durability == "fsync", lock_timeout, patience
@@ -121,23 +118,18 @@ class PostgresStore:
         return self
 
     def point(self) -> str:
-        """See ``RemoteStore``."""
         return f"{self.id}/{self.rows.ask('point', what=_UNLISTED)[0][0]}"
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
-        """See ``RecordStore``."""
         return self._rows.find([path]).get(path)
 
     def signature(self, path: str) -> Signature | None:
-        """See ``RecordStore``."""
         return self._rows.signatures([path]).get(path)
 
     def view(self, paths: Iterable[str]) -> DecisionView:
-        """See ``RecordStore``."""
         return DecisionView(self._rows, [*paths], is_all=True)
 
     def paths(self, folder: str = "") -> list[str]:
-        """See ``RecordStore``."""
         rows = self._rows.ask("paths", folder=f"{folder}/" if folder else "", what=_UNLISTED)
         return sorted(path for (path,) in rows)
 
@@ -397,9 +389,3 @@ class PostgresStore:
                     f"End it, and redact or forget again"
                 )
             time.sleep(_SCRUB_POLL_SECONDS)
-
-
-def _named(url: str, workspace: str) -> str:
-    """The URL with this workspace, if it names none."""
-    is_named = not workspace or "workspace=" in url
-    return url if is_named else f"{url}{'&' if '?' in url else '?'}workspace={quote(workspace, safe='')}"

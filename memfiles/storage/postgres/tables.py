@@ -99,7 +99,6 @@ class ImageRows:
         self._workspace = {"workspace": connections.location.workspace}
 
     def claim(self, *, format: int, changed: int, pause: float) -> int | None:
-        """See ``IndexImages``."""
         given = {**self._workspace, "format": format, "changed": changed, "pause": pause, "old": self._old}
         found = self._connections.ask(self._statements["claim_image"], given, what=_NO_IMAGE)
         return int(found[0][0]) if found else None
@@ -143,7 +142,6 @@ class ImageRows:
         return self._connections.ask(self._statements[statement], {**self._workspace, **given}, what=_NO_IMAGE) or ()
 
     def parts(self, *, format: int) -> Iterator[bytes]:
-        """See ``IndexImages``."""
         for number in count():
             given = {**self._workspace, "part": number, "format": format, "limit": _PART_MAX}
             found = self._connections.ask(self._statements["get_image"], given, what=_NO_IMAGE)
@@ -165,7 +163,6 @@ class AuditRows:
         self._workspace = workspace
 
     def append(self, month: str, lines: bytes, *, is_hurried: bool = False) -> None:
-        """See ``AuditPages``."""
         given: dict[str, Any] = {"month": month.removesuffix(_MONTH_SUFFIX), "lines": lines.splitlines()}
         given |= {"batch": int.from_bytes(os.urandom(8)) >> 2, "patience": _HURRIED_SECONDS if is_hurried else None}
         self._workspace.ask("append", what="the audit cannot be written", **given)
@@ -174,14 +171,12 @@ class AuditRows:
         """See ``AuditPages``: nothing is open here."""
 
     def backwards(self, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, int | str, bytes | None]]:
-        """See ``AuditPages``."""
         for (month,) in self._workspace.look("months", what=_UNREAD):
             if is_wanted(month + _MONTH_SUFFIX):
                 for id, line in self._lines(month):
                     yield month + _MONTH_SUFFIX, id, bytes(line)
 
     def blank(self, users: Collection[str]) -> None:
-        """See ``AuditPages``."""
         from memfiles.storage.audit_reader import blanked, runs_in  # late: few users are ever forgotten
 
         runs: set[bytes] = set()
@@ -197,7 +192,6 @@ class AuditRows:
                     self._workspace.ask("rewrite", id=id, line=bytes(over), what=_UNCHANGED)
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:
-        """See ``AuditPages``."""
         months = [month for (month,) in self._workspace.look("months", what=_UNREAD) if month < before]
         if months and not dry_run:
             self._workspace.ask("drop", before=before, what="an old month of the audit cannot be removed")
@@ -217,7 +211,6 @@ class NoteRows:
         self._workspace = workspace
 
     def get(self, name: str) -> Note | None:
-        """See ``StateNotes``."""
         found = self._workspace.look("get_note", name=name, what=f"the note {name} cannot be read")
         return Note(bytes(found[0][0])) if found else None
 
@@ -226,20 +219,16 @@ class NoteRows:
         self._workspace.ask("put_note", name=name, body=body, what=f"the note {name} cannot be written")
 
     def delete(self, name: str) -> None:
-        """See ``StateNotes``."""
         self._workspace.look("delete_note", name=name, what=f"the note {name} cannot be removed")
 
     def note_forgets(self, revisions: Mapping[str, int]) -> None:
-        """See ``ForgetNotes``."""
         given = {"paths": [*revisions], "revisions": [*revisions.values()]}
         self._workspace.ask("note_forgets", **given, what="nothing was forgotten")
 
     def noted_forgets(self) -> dict[str, int]:
-        """See ``ForgetNotes``."""
         return dict(self._workspace.look("noted_forgets", what="the notes of forgets cannot be read"))
 
     def strike_forgets(self, revisions: Mapping[str, int]) -> None:
-        """See ``ForgetNotes``."""
         given = {"paths": [*revisions], "revisions": [*revisions.values()]}
         self._workspace.look("strike_forgets", **given, what="it is forgotten, and the note of it stays")
 
