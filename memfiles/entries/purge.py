@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeGuard
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -216,8 +216,10 @@ class Purger(Struct):
             done = list[_Erased]()
             for entry in records.values():
                 if isinstance(entry, Entry) and (stamp := stamp_of(entry)) is not None:
-                    locations = (records.get(path) for path in map(id_path, entry.ids))
-                    cleared = [_cleared(it, stamp) for it in locations if _leads_to(it, entry.path)]
+                    known = (records.get(path) for path in map(id_path, entry.ids))
+                    here = (it for it in known if isinstance(it, Mark) and it.leads and it.target == entry.path)
+                    cleared = (replace(it, revision=it.revision + 1, at=stamp.at, by=stamp.by, key="", cleared=True)
+                               for it in here)  # fmt: skip
                     done.append((entry, [erased(entry, stamp.at, by=stamp.by), *cleared]))
             return done, [mark for _, marks in done for mark in marks]
 
@@ -245,12 +247,3 @@ class Purger(Struct):
         if home is None:
             return ()
         return drop_months(home, now=self.db.now(), after_seconds=kept, dry_run=dry_run)
-
-
-def _leads_to(record: EntryRecord | None, path: str) -> TypeGuard[Mark]:
-    return isinstance(record, Mark) and record.leads and record.target == path
-
-
-def _cleared(location: Mark, stamp: Stamp) -> Mark:
-    """The location of an erased entry, without its key."""
-    return replace(location, revision=location.revision + 1, at=stamp.at, by=stamp.by, key="", cleared=True)

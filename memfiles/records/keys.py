@@ -95,7 +95,7 @@ def check_key(key: str) -> str:
     size = len(key.encode(errors="replace"))
     if not key.strip() or size > KEY_MAX_BYTES:
         raise InvalidArgument(f"a key must have 1 to {KEY_MAX_BYTES} bytes and not be blank; this one has {size} bytes")
-    if not key.isprintable() and any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in key):
+    if _has_controls(key):
         raise InvalidArgument(f"the key {ascii(key[:80])} contains a control character or half of a surrogate pair")
     return key
 
@@ -117,7 +117,7 @@ def check_user(name: object) -> str:
         raise InvalidArgument(f"a user must be text, not {type(name).__name__}")
     if not 1 <= len(name) <= USER_MAX:
         raise InvalidArgument(f"a user must have 1 to {USER_MAX} characters; this one has {len(name)}")
-    if not name.isprintable() and any(unicodedata.category(it) in {"Cc", "Cs", "Zl", "Zp"} for it in name):
+    if _has_controls(name):
         raise InvalidArgument(f"the user {ascii(name[:80])} contains a control character or half of a surrogate pair")
     return name
 
@@ -248,6 +248,11 @@ def case_clashes(uids: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of uids that differ only by case, which some file systems ignore (first seen first)."""
     seen: dict[str, str] = {}
     return [(seen[folded], uid) for uid in uids if seen.setdefault(folded := uid.casefold(), uid) != uid]
+
+
+def _has_controls(text: str) -> bool:
+    """Whether it contains a control character, an unusual line end or half of a surrogate pair."""
+    return not text.isprintable() and any(unicodedata.category(it) in {"Cc", "Cs", "Zl", "Zp"} for it in text)
 
 
 def _is_plain(value: str, *, most: int) -> bool:

@@ -191,7 +191,6 @@ class AuditLog:
         self.reads = reads
         self._now = now
         self._lines = _Lines(home_of(where))
-        renew_in_child(self, AuditLog._renew)
         weakref.finalize(self, self._lines.flush)  # of a log that is dropped without a close, and at the end of Python
 
     def record(self, event: AuditEvent) -> None:
@@ -245,9 +244,6 @@ class AuditLog:
             return
         self._lines.add(at[:7] + ".jsonl", written, at_once=at_once)
 
-    def _renew(self) -> None:
-        self._lines.renew()
-
 
 class _Lines:
     """The lines of an audit log that wait, and where they go."""
@@ -256,7 +252,8 @@ class _Lines:
         self._home = home
         self._pages: AuditPages | None = None
         self._failing = self._is_closed = False
-        self.renew()
+        self._renew()
+        renew_in_child(self, _Lines._renew)
 
     @property
     def pages(self) -> AuditPages:
@@ -265,7 +262,7 @@ class _Lines:
             self._pages = self._home.audit
         return self._pages
 
-    def renew(self) -> None:
+    def _renew(self) -> None:
         """Start without lines and without an open file, also in a forked child: both are the parent's."""
         self._lock = threading.RLock()  # of the timer: it is never held for long
         self._turn = threading.RLock()  # of whoever writes; a signal handler may come while either is held

@@ -48,6 +48,7 @@ _RECORD_END = b"]}\n"
 _REWRITE = b"rewrite\n"
 _FRAME_MAGIC = b"frm1"
 _VOID, _WHOLE, _DATA = 0, 1, 2
+_LAYOUTS = {_WHOLE: _ENTRY_2, _DATA: _ENTRY}  # format 2 wrote all versions whole
 FRAME_HEADER_BYTES = _FRAME.size + _CHECKSUM.size
 _AT_ONCE = 1024 * 1024
 _REFUSED = (errno.EINVAL, errno.ENOTSUP)
@@ -161,7 +162,7 @@ def read_frames(journal: bytes) -> Iterator[Frame]:
         if kind != _VOID and zlib.crc32(payload) != checksum:
             return
         try:
-            versions = _read_versions(payload, newest) if kind == _DATA else _read_whole(payload, kind)
+            versions = _read_versions(payload, newest, layout=_LAYOUTS[kind]) if kind in _LAYOUTS else ()
         except _BrokenChain:
             versions = ()
         except (struct.error, ValueError):  # the checksum is right, so the frame was forged
@@ -240,15 +241,16 @@ def _read_header(journal: bytes, offset: int) -> tuple[int, int, int, int] | Non
     return (number, kind, size, checksum) if magic == _FRAME_MAGIC else None
 
 
-def _read_versions(payload: bytes, newest: Mapping[str, Version]) -> tuple[Version, ...]:
+def _read_versions(payload: bytes, newest: Mapping[str, Version], *, layout: struct.Struct) -> tuple[Version, ...]:
     """The versions in the payload of a frame; ``newest`` are those of the frames before, by path."""
     versions: list[Version] = []
     offset = 0
-    while offset + _ENTRY.size <= len(payload):
-        path_size, size, revision, inode, mtime_ns, stored, checksum = _ENTRY.unpack_from(payload, offset)
+    while offset + layout.size <= len(payload):
+        path_size, size, revision, inode, mtime_ns, *delta = layout.unpack_from(payload, offset)
         if path_size == 0:
             break
-        start = offset + _ENTRY.size + path_size
+        stored, checksum = delta or (size, 0)
+        start = offset + layout.size + path_size
         path, data = _checked_path(payload[start - path_size : start]), payload[start : start + stored]
         if stored < size:
             base = newest.get(path)
@@ -259,24 +261,8 @@ def _read_versions(payload: bytes, newest: Mapping[str, Version]) -> tuple[Versi
                 raise _BrokenChain
         versions.append(Version(path, revision, data, Signature(inode, size, mtime_ns)))
         offset = start + stored
-    _check_padding(payload, offset)
-    return tuple(versions)
-
-
-def _read_whole(payload: bytes, kind: int) -> tuple[Version, ...]:
-    """The versions in the payload of a frame of format 2; none in that of a voided one."""
-    versions: list[Version] = []
-    offset = 0
-    while kind == _WHOLE and offset + _ENTRY_2.size <= len(payload):
-        path_size, size, revision, inode, mtime_ns = _ENTRY_2.unpack_from(payload, offset)
-        if path_size == 0:
-            break
-        start = offset + _ENTRY_2.size + path_size
-        path = _checked_path(payload[start - path_size : start])
-        versions.append(Version(path, revision, payload[start : start + size], Signature(inode, size, mtime_ns)))
-        offset = start + size
-    if kind == _WHOLE:
-        _check_padding(payload, offset)
+    if payload[offset:].strip(b"\0"):
+        raise ValueError("unexpected bytes follow the records")
     return tuple(versions)
 
 
@@ -285,11 +271,6 @@ def _checked_path(path: bytes) -> str:
     if uid_of(found) is None and entry_place(found) is None:
         raise ValueError(f"not the path of a record: {found[:80]!r}")
     return found
-
-
-def _check_padding(payload: bytes, offset: int) -> None:
-    if payload[offset:].strip(b"\0"):
-        raise ValueError("unexpected bytes follow the records")
 
 
 class BlockWriter:

@@ -11,13 +11,14 @@ The rules this file guards:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memfiles.entries.budgets import DisplayOrder, EntrySummary
+from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.results import Found, found_in
+from memfiles.index.queries import Offer
 from memfiles.records.entry import LEAST_BLOCK_BYTES, Entry, block_of
 
 HEADING = "## Saved memory"
@@ -28,38 +29,8 @@ HOW_TO = (
 HEAD: Final = f"{HEADING}\nWhat earlier sessions saved. {HOW_TO}"
 HEAD_BYTES: Final = len(HEAD.encode())
 Reason = Literal["pinned", "windowed", "too_big", "over_budget", "expired", "evicted", "deleted", "shadowed", "unknown"]
-
-
-class Offered(Protocol):
-    """An entry as the walk chooses among them: an ``EntrySummary``, or the few columns that the index reads of one."""
-
-    @property
-    def uid(self) -> str:
-        """The uid of its record."""
-
-    @property
-    def key(self) -> str:
-        """Its key."""
-
-    @property
-    def level(self) -> str:
-        """Its level."""
-
-    @property
-    def block_bytes(self) -> int:
-        """The size of its block."""
-
-    @property
-    def is_held(self) -> bool:
-        """Whether it is shown first: pinned, by itself or by its category."""
-
-    @property
-    def display_order(self) -> DisplayOrder:
-        """Its place in the display order: the highest comes first."""
-
-    def is_live(self, now: str) -> bool:
-        """Whether it may be returned: neither hidden nor expired."""
-
+Offered = EntrySummary | Offer
+"""An entry as the walk chooses among them."""
 
 TextLookup = Callable[[Offered], Entry | None]
 """The entry that was offered, None if it is gone meanwhile. Called only for entries that may still fit."""
@@ -149,17 +120,12 @@ class Window:
         self._keys: list[str] = []
         self._found: list[Found] = []
 
-    @property
-    def hydration(self) -> Hydration:
-        """The block so far."""
-        text = "\n".join([HEAD, *self._blocks]) if self._blocks else ""
-        return Hydration(text, tuple(self._keys), self.budget_bytes, tuple(self._found))
-
     def fill(self, entries: Iterable[Offered], lookup: TextLookup) -> Hydration:
         """The block of the entries that fit, one per key, in their order; retired and expired ones are skipped."""
         for entry in self._candidates(entries):
             self._offer(entry, lookup)
-        return self.hydration
+        text = "\n".join([HEAD, *self._blocks]) if self._blocks else ""
+        return Hydration(text, tuple(self._keys), self.budget_bytes, tuple(self._found))
 
     def explain(self, entry: Offered, entries: Iterable[Offered], lookup: TextLookup) -> Explanation:
         """Explain one of ``entries``, by filling the window up to its turn."""

@@ -87,12 +87,9 @@ def _check_directory(descriptor: int) -> None:
     size = os.fstat(descriptor).st_size
     tail = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
     at = tail.rfind(_END)
-    if at >= 0 and (_END_64 in tail[max(0, at - 20) : at] or _number(tail, at + 12, 4) > _DIRECTORY_MAX):
+    listing_bytes = int.from_bytes(tail[at + 12 : at + 16], "little")
+    if at >= 0 and (_END_64 in tail[max(0, at - 20) : at] or listing_bytes > _DIRECTORY_MAX):
         raise ValueError("it holds more than 65,535 files or 4 GiB; unpack it and import the folder")
-
-
-def _number(data: bytes, at: int, size: int) -> int:
-    return int.from_bytes(data[at : at + size], "little")
 
 
 def _sorted_out(members: list[zipfile.ZipInfo]) -> tuple[list[Skipped], dict[str, zipfile.ZipInfo]]:

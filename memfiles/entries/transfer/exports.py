@@ -173,7 +173,9 @@ def format_of(value: Any) -> Format | None:
 def mem0(files: Iterable[SourceFile]) -> Parsed:
     """The memories of mem0: the key is ``mem0/`` and the id, categories and metadata become tags."""
     parts, left_out, numbers = list[Parsed](), Counter[str](), Counter[str]()
-    for file, item in limited((file, item) for file, _, value in _all_values(files) for item in _results(value)):
+    for file, item in limited(
+        (file, item) for file, _, value in _all_values(files) for item in _listed_in(value, "results")
+    ):
         numbers[file.path] += 1
         parts.append(_mem0_memory(item, where=f"{printed(file.path)}:{numbers[file.path]}"))
         if isinstance(item, dict):
@@ -183,9 +185,10 @@ def mem0(files: Iterable[SourceFile]) -> Parsed:
     return as_one([*parts, Parsed(skipped=tuple(told))])
 
 
-def _results(found: Any) -> list[Any]:
-    results = found.get("results") if isinstance(found, dict) else None
-    return results if isinstance(results, list) else [found]
+def _listed_in(value: Any, field: str) -> list[Any]:
+    """The list in this field of an object, else the value alone."""
+    listed = value.get(field) if isinstance(value, dict) else None
+    return listed if isinstance(listed, list) else [value]
 
 
 def _mem0_memory(item: Any, *, where: str) -> Parsed:
@@ -303,7 +306,7 @@ def chatgpt(files: Iterable[SourceFile]) -> Parsed:
         if isinstance(value, Skipped):
             parts.append(Parsed(skipped=(value,)))
         elif file.path.rpartition("/")[2] in _MEMORY_FILES:
-            parts += [_chatgpt_memory(it, where=where) for it in limited(_memories(value))]
+            parts += [_chatgpt_memory(it, where=where) for it in limited(_listed_in(value, "memories"))]
         elif isinstance(value, dict) and isinstance(value.get("mapping"), dict):
             others["conversations, which are not memories"] += 1
             seen.look(value)
@@ -369,11 +372,6 @@ def _facts(listed: str) -> Iterator[tuple[str, str | None]]:
 
 def _fact(text: str, *, at: str | None = None) -> Parsed:
     return checked_document(Document(f"chatgpt/memory/{_hash(text)}", text, created=at, updated=at, where="ChatGPT"))
-
-
-def _memories(value: Any) -> list[Any]:
-    listed = value.get("memories") if isinstance(value, dict) else None
-    return listed if isinstance(listed, list) else [value]
 
 
 def _chatgpt_memory(item: Any, *, where: str) -> Parsed:
