@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from sys import maxsize
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -140,18 +141,19 @@ class EvictionPolicy:
         return self._unseen * _SOME >= self._few or bool(budgets.excess(self._near, totals))
 
     def remedy(
-        self, excess: Excess, *, plan_id: str, held: Collection[str], now: str, writable: frozenset[str] | None = None
+        self, excess: Excess, *, plan_id: str, held: Collection[str], now: str, writable: frozenset[str] | None
     ) -> Remedy:
         """The entries to merge, fold or evict to end the excess; ``held`` are the paths that the commit changes anyway.
 
         Chosen without locks, among the ``writable`` categories (None: all). ``BudgetExceeded`` if that is not enough.
         """
         while True:
-            now_over = self._anew(excess)
+            current = self._anew(excess)
+            fixed: dict[str, Any] = {"plan_id": plan_id, "held": held, "now": now, "writable": writable}
             try:
-                return self._remedy(now_over, plan_id=plan_id, held=held, now=now, writable=writable)
+                return _RemedyPlanner(self._db, current, self._limits, **fixed).remedy()
             except BudgetExceeded:
-                if self._anew(excess).over == now_over.over:  # else other processes hid some meanwhile
+                if self._anew(excess).over == current.over:  # else other processes hid some meanwhile
                     raise
 
     def _anew(self, excess: Excess) -> Excess:
@@ -160,26 +162,6 @@ class EvictionPolicy:
         self._db.index.catch_up(reads=True)
         counted = self._db.index.totals(excess.partition, recount=True)
         return self._measured(excess.partition, counted, excess.growth, excess.saved)
-
-    def _remedy(
-        self, excess: Excess, *, plan_id: str, held: Collection[str], now: str, writable: frozenset[str] | None
-    ) -> Remedy:
-        def planned(*, folds: bool) -> Remedy:
-            planning = _Remedying(
-                self._db, excess, self._limits, plan_id=plan_id, held=held, now=now, writable=writable
-            )
-            expired, steps = planning.expired(), tuple(planning.steps(folds=folds))
-            try:
-                hidden = (*expired, *planning.worthless())
-            except BudgetExceeded:  # what is saved leaves no room for the notes: evict their episodes
-                if not any(step.note for step in steps):
-                    raise
-                return planned(folds=False)
-            victims = [entry_path(excess.partition.folder, each.uid) for each in hidden]
-            victims = [path for path in victims if path not in held]
-            return Remedy(replace(planning.plan, steps=steps), tuple(victims), frozenset(excess.saved), writable)
-
-        return planned(folds=True)
 
     def carry_out(self, remedies: Collection[Remedy], records: WorkingCopy, stamp: Stamp) -> Consolidated:
         """Carry out the remedies of one commit on its records, as far as they still fit: one plan, which can be undone.
@@ -200,28 +182,41 @@ class EvictionPolicy:
         return done
 
 
-class _Remedying:
-    """The making of one remedy: what is planned so far, and what is still over."""
+class _RemedyPlanner:
+    """Plans one remedy: the steps so far, the entries they hide, and what is still over."""
 
     def __init__(
         self, db: EntryDatabase, excess: Excess, limits: Mapping[Budgeted, Limit], *, plan_id: str,
         held: Collection[str], now: str, writable: frozenset[str] | None,
     ) -> None:  # fmt: skip
         place = excess.partition
-        self.plan = Plan(plan_id, now, place.folder, place.level, Tally(), Tally())
+        self._plan = Plan(plan_id, now, place.folder, place.level, Tally(), Tally())
         self._db, self._excess, self._limits, self._held, self._now = db, excess, limits, held, now
         self._totals, self._over = excess.totals, dict(excess.over)
         self._gone: set[str] = set()
         self._writable = writable
 
-    def expired(self) -> Sequence[EntrySummary]:
+    def remedy(self, *, folds: bool = True) -> Remedy:
+        """The remedy; ``BudgetExceeded`` if all that may go is not enough."""
+        expired, steps = self._expired(), tuple(self._steps(folds=folds))
+        try:
+            hidden = (*expired, *self._worthless())
+        except BudgetExceeded:  # what is saved leaves no room for the notes: evict their episodes
+            if not any(step.note for step in steps):
+                raise
+            self._totals, self._over, self._gone = self._excess.totals, dict(self._excess.over), set()
+            return self.remedy(folds=False)
+        paths = (entry_path(self._plan.folder, each.uid) for each in hidden)
+        victims = tuple(path for path in paths if path not in self._held)
+        return Remedy(replace(self._plan, steps=steps), victims, frozenset(self._excess.saved), self._writable)
+
+    def _expired(self) -> Sequence[EntrySummary]:
         """Expired entries that count, as many as it takes."""
         place, now = self._excess.partition, self._now
 
         def choose(connection: sqlite3.Connection) -> tuple[tuple[EntrySummary, ...], dict[Budgeted, Tally]]:
-            found = [
-                summary_of(row) for row in groups.expired(connection, place, now=now, among=self._writable, limit=_MANY)
-            ]
+            rows = groups.expired(connection, place, now=now, among=self._writable, limit=_MANY)
+            found = list(map(summary_of, rows))
             return budgets.select(lambda scope: filter(scope.holds, found), self._over, spared=self._excess.saved)
 
         chosen, left = self._db.index.ask(choose)
@@ -231,7 +226,7 @@ class _Remedying:
         self._gone |= {each.uid for each in chosen}
         return chosen
 
-    def steps(self, *, folds: bool) -> Iterator[Step]:
+    def _steps(self, *, folds: bool) -> Iterator[Step]:
         """Merges of exact duplicates, then ``folds`` if asked, until nothing is over."""
         told = self._groups(EPISODE) if folds else iter(())
         for found, most in ((self._of_saved(), _MANY), (self._groups(None), _FRUITLESS), (told, _FRUITLESS)):
@@ -241,7 +236,7 @@ class _Remedying:
                 fruitless = 0 if made else fruitless + 1
                 yield from made
 
-    def worthless(self) -> Sequence[EntrySummary]:
+    def _worthless(self) -> Sequence[EntrySummary]:
         """The entries worth least, until nothing is over; ``BudgetExceeded``."""
         place, gone = self._excess.partition, self._gone
 
@@ -314,7 +309,7 @@ class _Remedying:
             return None
         for number in range(1, _NAMES):
             named = replace(note, key=note.key if number == 1 else f"{note.key} {number}", content=content)
-            there = self._db.entries([entry_path(self.plan.folder, self.plan.uid_of(named))])
+            there = self._db.entries([entry_path(self._plan.folder, self._plan.uid_of(named))])
             if not any(entry.is_live(self._now) or not self._may_change(entry.category) for entry in there):
                 return named
         return None

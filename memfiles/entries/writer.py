@@ -285,54 +285,43 @@ class EntryWriter:
 
         Victims are chosen without their locks. The next round holds those too, and looks at each entry again.
         """
-        rounds, remedies, plan_id = 1, dict[Partition, Remedy](), f"plan-{os.urandom(6).hex()}"
-        own = own_level(caller)
-
-        def checked(records: WorkingCopy) -> list[Decided]:
-            before = dict(records)
-            decided = decide(records)
-            check_changes(own, before, records, rules=self._db.rules)
-            return decided
-
-        outcome = self._attempt(caller, paths, checked, stamp, is_first=True)
-        while outcome.excesses:
+        remedies, plan_id = dict[Partition, Remedy](), f"plan-{os.urandom(6).hex()}"
+        for round_ in count(1):
+            is_last = round_ == _ROUNDS
+            attempt = partial(self._attempt, caller, decide, stamp, remedies.values(), is_last=is_last)
+            more = [path for remedy in remedies.values() for path in remedy.paths]
+            outcome: _Outcome = self._db.change(list(dict.fromkeys([*paths, *more])), attempt, caller=caller)
+            if not outcome.excesses:
+                return outcome
             for each in outcome.excesses:
-                of = each.partition
-                may = writable_categories(own, of.folder, rules=self._db.rules)
-                remedies[of] = self._eviction.remedy(each, plan_id=plan_id, held=paths, now=stamp.at, writable=may)
-            rounds += 1
-            more, is_last = remedies.values(), rounds == _ROUNDS
-            outcome = self._attempt(caller, paths, checked, stamp, remedies=more, is_last=is_last)
-        return outcome
+                may = writable_categories(own_level(caller), each.partition.folder, rules=self._db.rules)
+                remedy = self._eviction.remedy(each, plan_id=plan_id, held=paths, now=stamp.at, writable=may)
+                remedies[each.partition] = remedy
+        raise AssertionError("unreachable")
 
     def _attempt(
         self,
         caller: Caller,
-        paths: Sequence[str],
         decide: Callable[[WorkingCopy], list[Decided]],
         stamp: Stamp,
+        remedies: Collection[Remedy],
+        before: RecordsByPath,
         *,
-        remedies: Collection[Remedy] = (),
-        is_first: bool = False,
-        is_last: bool = False,
-    ) -> _Outcome:
-        """Commit the decision and the remedies, or nothing if the result is over a budget."""
-
-        def attempt(before: RecordsByPath) -> tuple[_Outcome, list[EntryRecord]]:
-            records = dict(before)
-            decided = decide(records)
-            written = sign_written(caller, before, records)
-            as_decided = dict(records)
-            hidden = self._eviction.carry_out(remedies, records, stamp)
-            look = partial(self._eviction.excesses, before, written=written)
-            if not is_last and (left := look(records, is_first=is_first)):  # victims are chosen for the whole excess
-                whole = look(as_decided) if remedies else left
-                return _Outcome(decided, excesses=[whole.get(of, excess) for of, excess in left.items()]), []
-            changed = [record for path, record in records.items() if record is not None and record is not before[path]]
-            return _Outcome(decided, hidden), changed
-
-        more = [path for remedy in remedies for path in remedy.paths]
-        return self._db.change(list(dict.fromkeys([*paths, *more])), attempt, caller=caller)
+        is_last: bool,
+    ) -> tuple[_Outcome, list[EntryRecord]]:
+        """The decision and the remedies, and the changed records: none if the result is over a budget."""
+        records = dict(before)
+        decided = decide(records)
+        check_changes(own_level(caller), before, records, rules=self._db.rules)
+        written = sign_written(caller, before, records)
+        as_decided = dict(records)
+        hidden = self._eviction.carry_out(remedies, records, stamp)
+        look = partial(self._eviction.excesses, before, written=written)
+        if not is_last and (left := look(records, is_first=not remedies)):
+            whole = look(as_decided) if remedies else left  # victims are chosen for the whole excess
+            return _Outcome(decided, excesses=[whole.get(of, excess) for of, excess in left.items()]), []
+        changed = [record for path, record in records.items() if record is not None and record is not before[path]]
+        return _Outcome(decided, hidden), changed
 
     def _target(self, caller: Caller, own: Scopes, draft: Draft, is_seen: Callable[..., bool]) -> SaveTarget:
         """The place that the draft's category asks for, or else where its key is seen, or the session's ``own``."""
