@@ -1,4 +1,4 @@
-"""Budgets: how much may be kept of each kind and category, and which entries are evicted when it is more.
+"""Budgets: limits on the entries of each kind and category, and the choice of entries to evict beyond them.
 
 The rules this file guards: an entry is never evicted by its own save, and an entry larger than a whole budget is
 refused before anything is evicted; the rest goes in the order of ``value``, the lowest first, and never for its age
@@ -83,7 +83,7 @@ class Tally(Struct, frozen=True):
 
     @property
     def is_met(self) -> bool:
-        """Whether nothing is left of it, if it is an excess."""
+        """Whether an excess of this tally is used up."""
         return self.entries <= 0 and self.size_bytes <= 0
 
 
@@ -252,7 +252,7 @@ def select(
 ) -> tuple[tuple[EntrySummary, ...], dict[Budgeted, Tally]]:
     """The entries to evict, except the ``spared`` uids; and the excess that is left once they are gone.
 
-    No more are read of a scope than it takes to meet its excess.
+    Reads no more of a scope than its excess needs.
     """
     chosen: dict[str, EntrySummary] = {}
     left = dict(over)

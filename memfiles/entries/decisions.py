@@ -123,7 +123,7 @@ def import_(
 ) -> Decided:
     """Save a draft from elsewhere with the times it had there, and its ids if it becomes a new entry.
 
-    Content that is older there than the entry here is as new as this change.
+    If the entry here is newer than the content, ``updated_at`` becomes the time of this change.
     """
     decided = save(before, draft, stamp, place=place, by=by, expiry=expiry)
     entry = replace(
@@ -240,7 +240,7 @@ def restore(before: EntryRecord | None, stamp: Stamp, *, key: str, expiry: Expir
 
 
 def of_id(type: MarkType, entry: Entry, path: str, known: EntryRecord | None, stamp: Stamp, *, why: str = "") -> Mark:
-    """The tombstone or location of one of the ids of an entry, over what is ``known`` of it at ``path``."""
+    """The tombstone or location of one id of an entry, in place of the record ``known`` at ``path``."""
     revision, origins = (known.revision, known.origins) if known is not None else (0, {})
     named = (uid_at(path), entry.agent, entry.level, type, revision + 1)
     if stamp.by.user and not entry.user:  # other users see it, and may not learn of that user's session
@@ -341,7 +341,7 @@ def with_draft(
 
 
 def _after_expiry(before: EntryRecord | None, stamp: Stamp) -> Stamp:
-    """The stamp of a change that brings an entry back, which says when it had expired, if it had."""
+    """The stamp of a change that brings an entry back; its cause says when the entry had expired, if it had."""
     if not isinstance(before, Entry) or before.retired is not None or not before.is_expired(stamp.at):
         return stamp
     return replace(stamp, cause=f"expired {before.expires_at}")
@@ -413,7 +413,7 @@ def _updated_before(entry: Entry, draft: Draft, stamp: Stamp) -> int | None:
 
 
 def called_before(entry: Entry, stamp: Stamp) -> int | None:
-    """The revision that a call with this id made, whatever it was."""
+    """The revision that an earlier call with this id made, by any operation."""
     if stamp.by.call is None:
         return None
     made = (change.revision for change in reversed(entry.text.history) if change.by == stamp.by)

@@ -180,7 +180,7 @@ class Category(Struct, frozen=True):
 
 
 class Retention(Struct, frozen=True):
-    """How long content is kept that nobody can see, and the audit, in seconds: then it is erased for good.
+    """How long hidden content and the audit are kept, in seconds, until they are erased for good.
 
     ``expired`` counts from an entry's expiry, ``deleted`` from when it was deleted or evicted, whichever is over first.
     """
@@ -190,11 +190,11 @@ class Retention(Struct, frozen=True):
     audit: int = 400 * DAY_SECONDS
 
     def moments(self, now: str) -> dict[str, str]:
-        """The times that a purge goes by: it erases entries expired by the first, or hidden by the second."""
+        """The limits of a purge: it erases entries that expired by the first moment, or were hidden by the second."""
         return {"expired": later(now, -self.expired), "retired": later(now, -self.deleted)}
 
     def erasure(self, entry: Entry) -> str | None:
-        """When the entry's content is to be erased, as it is now; None: never."""
+        """The moment when the entry's content is to be erased, as it is now; None: never."""
         expired = later(entry.expires_at, self.expired) if entry.expires_at is not None else LAST_MOMENT
         hidden = later(entry.retired.at, self.deleted) if entry.retired is not None else LAST_MOMENT
         return None if (first := min(expired, hidden)) == LAST_MOMENT else first
@@ -254,8 +254,7 @@ class EntryRules(Struct, frozen=True):
     def check(self, draft: Draft, *, before: Entry | None = None, is_clean: bool = False) -> Checked:
         """The draft as it may be stored; ``InvalidArgument``, ``SizeExceeded`` or ``SecretRefused`` if it may not.
 
-        What the entry held ``before`` is not held against the draft. ``is_clean``: none of its texts can be a
-        credential.
+        Credentials that the entry held ``before`` are not refused. ``is_clean``: none of the texts can be a credential.
         """
         check_key(draft.key)
         warnings: tuple[str, ...] = ()
@@ -288,7 +287,7 @@ class EntryRules(Struct, frozen=True):
         return Checked(replace(draft, content=gated.text, tags=tags, links=links), (*warnings, *gated.warnings))
 
     def warnings_about(self, content: str, *, before: str = "") -> tuple[str, ...]:
-        """The warnings for a text that is stored already: credentials that it has and the one ``before`` had not."""
+        """Warnings about credentials in a stored text that the text ``before`` did not contain."""
         policy: Policy = "off" if self.secrets == "off" else "warn"
         judge = partial(judge_change, policy=policy, allow=self.allow, scan=self.scan)
         return judge(before, content, start=0, end=len(content)).warnings

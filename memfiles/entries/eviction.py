@@ -3,7 +3,7 @@
 The rules this file guards: expired entries go first; then exact duplicates are merged and episodes folded into notes;
 then those worth least are evicted. Nothing that was just saved goes. The cost depends on what is saved and goes, not on
 how many entries there are. Only entries of the same partition count and go, so that entries that a session cannot see
-change nothing that it observes. For a user's save none goes that others see and she may not change: it is refused.
+change nothing that it observes. A user's save never evicts what others see and that user may not change: it is refused.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class EvictionPolicy:
                     raise
 
     def _anew(self, excess: Excess) -> Excess:
-        """The excess with the changes of other processes."""
+        """The excess, counted again with the changes of other processes."""
         self._unseen = 0
         self._db.index.catch_up(reads=True)
         counted = self._db.index.totals(excess.partition, recount=True)
@@ -228,8 +228,8 @@ class _RemedyPlanner:
 
     def _steps(self, *, folds: bool) -> Iterator[Step]:
         """Merges of exact duplicates, then ``folds`` if asked, until nothing is over."""
-        told = self._groups(EPISODE) if folds else iter(())
-        for found, most in ((self._of_saved(), _MANY), (self._groups(None), _FRUITLESS), (told, _FRUITLESS)):
+        episodes = self._groups(EPISODE) if folds else iter(())
+        for found, most in ((self._of_saved(), _MANY), (self._groups(None), _FRUITLESS), (episodes, _FRUITLESS)):
             fruitless = 0
             while self._over and fruitless < most and (group := next(found, None)) is not None:
                 made = self._planned(group)
@@ -255,21 +255,21 @@ class _RemedyPlanner:
         planning = PlannedState(
             self._members(group), self._limits, totals=self._totals, watched=watched, saved=self._excess.saved
         )
-        is_told = group.kind == EPISODE
-        made = list(planning.folds(FirstSentences(), self._admitted) if is_told else planning.merges_of_same(str))
+        folds = group.kind == EPISODE
+        made = list(planning.folds(FirstSentences(), self._admitted) if folds else planning.merges_of_same(str))
         self._totals, self._over = planning.totals, planning.over
         self._gone |= {each.uid for step in made for each in step.retired}
         return made
 
     def _of_saved(self) -> Iterator[AlikeGroup]:
-        """The groups in the index of which more is being saved."""
+        """The groups in the index that the saved entries belong to."""
         saved = {_group(entry): None for entry in self._excess.saved.values() if entry.kind != EPISODE}
         names = {group.name for group in saved}
         there = self._db.index.ask(partial(groups.groups_known, place=self._excess.partition, names=names))
         yield from (group for group in saved if group in there)
 
     def _groups(self, kind: str | None) -> Iterator[AlikeGroup]:
-        """The groups in the index that count for what is over, read some at a time."""
+        """The groups in the index that count for an exceeded limit, read some at a time."""
         place, seen, limit = self._excess.partition, set[AlikeGroup](), _SOME
         scopes = [it for it in self._over if (it.kind == EPISODE) is (kind == EPISODE) or it.kind is None]
         for scope in scopes:

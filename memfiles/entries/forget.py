@@ -7,7 +7,7 @@ The rules this file guards:
 - An entry is forgotten by its ids, under every key and in every copy, also where another machine forgot it.
 - The tombstones are durable before anything else is removed, so nothing can come back after a kill at any point; the
   next start finishes the work. The ledger of the mirror comes last: whoever pushes a tombstone knows it may be pending.
-- ``forget`` returns when no file under the directory holds the content, but a note of others that cannot be read.
+- ``forget`` returns once no file under the directory holds the content, except unreadable notes of others.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Forgetter:
         self._db.unread |= self._db.repository.unread.keys()
 
     def heard(self, change: RecordChanged) -> None:
-        """Have a forget of another machine followed here before the next read."""
+        """Schedule ``follow`` before the next read, if the change may be a forget of another machine."""
         if entry_place(change.path) is None:
             return
         record = self._db.repository.look(change.path).record
@@ -317,7 +317,7 @@ class Forgetter:
         return [record for path, record in changed.items() if not is_id_path(path)]
 
     def _leave_out(self, paths: Collection[str]) -> None:
-        """Have no search find the notes among these that cannot be read now; the next read looks at them again."""
+        """Remove unreadable notes among these from the index until the next read, so that no search finds them."""
 
         def remove(opened: sqlite3.Connection) -> None:
             writer = RowWriter(opened)
@@ -356,7 +356,7 @@ class Forgetter:
         self.strike({path: revision + 1 for path, revision in noted.items()} | done)
 
     def strike(self, revisions: Mapping[str, int]) -> None:
-        """Delete the notes of records, by path, of earlier revisions than these: what was lost by then is gone."""
+        """Delete the notes of forgets at earlier revisions than these, by path: that content is gone."""
         self._db.index.change(lambda connection: strike_forgets(connection, revisions))
         if revisions and (shared := forget_notes(self._db.store)) is not None:
             shared.strike_forgets(revisions)
@@ -374,9 +374,9 @@ class Forgetter:
         return self._db.entries(row.path for row in self._db.rows(view, wanted=wanted))
 
     def _made_of_others(self, view: View) -> list[Entry]:
-        """The entries made of others or with labels of others, hidden or not, wherever they are by now.
+        """The entries made of others or with labels of others, hidden or not, at their present paths.
 
-        One outside the view that cannot be read is left out: it follows the forget once it can be.
+        An unreadable one outside the view is left out: it follows the forget once it can be read.
         """
         ask = self._db.index.ask
         rows = ask(lambda opened: queries.made_of_others(opened, queries.parts(opened, view), prefix=FOLDED))

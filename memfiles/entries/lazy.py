@@ -56,7 +56,7 @@ _LONGEST_PAUSE_SECONDS = 3600.0
 
 
 class Sweeps:
-    """When any process erased last what was kept long enough; each time takes some milliseconds."""
+    """The time of the last sweep by any process; a sweep takes some milliseconds."""
 
     def __init__(self, workflow: Workflow) -> None:
         kept = workflow.memory.retention
@@ -64,14 +64,14 @@ class Sweeps:
         self._swept = workflow.place / SWEPT if isinstance(workflow.place, Path) else None
 
     def are_due(self) -> bool:
-        """Whether that is too long ago."""
+        """Whether that time is too long ago."""
         try:
             return self._swept is None or not 0 <= time.time() - self._swept.stat().st_mtime < self._pause_seconds
         except OSError:
             return True
 
     def note(self) -> None:
-        """Note that it was now."""
+        """Record a sweep now."""
         with suppress(OSError):
             if self._swept is not None:
                 self._swept.touch(0o600)
@@ -123,10 +123,10 @@ class LazyEntries:
             return self._entries
 
     def sweep(self) -> bool:
-        """Erase some of what was kept long enough, if the entries are open or nobody has done it for a while.
+        """Erase a portion of the content past its retention, if the entries are open or the last sweep is long ago.
 
-        What ``is_brief``, as a command, does so only in the second case, or to finish a forget; returns whether other
-        things may go as well.
+        A command (``is_brief``) sweeps in the second case alone, or to finish a forget. Returns whether old months of
+        the audit are due as well.
         """
         if (is_due := self._sweeps.are_due()) and self.are_needed:
             self.opened()
@@ -142,13 +142,13 @@ class LazyEntries:
         return None if found is None else found.to_dict()
 
     def problems(self) -> dict[str, str]:
-        """By path, what is wrong with entries that cannot be read, as far as open entries were looked at."""
+        """The problems of unreadable entries by path, as far as open entries were examined."""
         from memfiles.entries.reader import problems_in  # late: few ask
 
         return problems_in(self._entries.repository) if self._entries is not None else {}
 
     def end_runs(self) -> None:
-        """Let the ends of all runs that come now take no longer together than that of one."""
+        """See ``Consolidator.end_runs``."""
         if self._entries is not None and self.may_change:
             self._entries.parts.consolidator.end_runs()
 
@@ -201,7 +201,7 @@ def assembled(
 
 
 def sweep_portion(workflow: Workflow, home: MemoryHome, entries: LazyEntries) -> None:
-    """Erase some of what was kept for long enough; a failure is only logged, as the next sweep tries again."""
+    """Sweep entries and the audit; a failure is only logged, as the next sweep tries again."""
     if not entries.sweep():
         return
     from memfiles.storage.audit_reader import drop_months  # late: a memory opened for one call seldom sweeps
@@ -213,7 +213,7 @@ def sweep_portion(workflow: Workflow, home: MemoryHome, entries: LazyEntries) ->
 
 
 def opened_to_read(workflow: Workflow, home: MemoryHome, cleanup: ExitStack, log: AuditLog) -> Entries:
-    """The entries of a home; where there is nothing yet, of an empty temporary directory, as nothing may be made."""
+    """The entries of a home to read; of an empty temporary directory if nothing is kept there yet."""
     if not (is_there := home.exists()):
         from tempfile import TemporaryDirectory  # late: most homes have something
 
@@ -249,7 +249,7 @@ def _category(name: str, spec: CategorySpec) -> Category:
 
 
 def retention_of(workflow: Workflow) -> Retention:
-    """How long the workflow keeps what nobody sees."""
+    """The retention that a workflow declares."""
     from memfiles.entries.drafts import Retention  # late, as above
 
     return Retention(**asdict(workflow.memory.retention))

@@ -50,7 +50,8 @@ class EntryChange(Struct, frozen=True):
     ``op`` is ``save``, ``update``, ``undo``, ``rename``, ``move`` (to another scope), ``delete``, ``restore``,
     ``evict``, ``expire``, ``merge``, ``fold``, ``undo_plan``, ``import``, ``redact`` or ``external`` (by hand).
     ``key`` and ``scope`` are those after it, ``from_key`` and ``from_scope`` those before, if they changed. ``bytes``
-    of content came and ``removed_bytes`` went, None if that is unknown. ``cause`` is the id of the plan or eviction.
+    and ``removed_bytes`` count the content added and removed, None if unknown. ``cause`` is the id of the plan or
+    eviction.
     """
 
     op: str
@@ -79,7 +80,7 @@ _CHANGE_FIELDS = (
 
 
 class EntryLog(Struct, frozen=True):
-    """The life of an entry as far as the session may know it; ``changes`` are newest first.
+    """The history of an entry as far as the session may know it; ``changes`` are newest first.
 
     ``state`` is ``live``, ``expired``, ``deleted`` or ``evicted``. ``aliases`` are the ids of entries that were joined
     with it. ``made_of`` and ``made_into`` are the keys, by ids, of entries that were folded or merged into it, and of
@@ -172,7 +173,7 @@ class LogReader:
         self._audit = audit
 
     def heard(self, change: RecordChanged) -> None:
-        """Warn of credentials that a change by hand brought to an entry, also if another change replaced it since."""
+        """Warn of credentials that a hand edit added to an entry, even if a later change replaced them."""
         rules = self._db.rules
         if rules.secrets == "off" or not change.op == change.origin == "external" or is_file_path(change.path):
             return
@@ -234,7 +235,7 @@ class LogReader:
         return Tombstones(tuple(shown[:limit]), len(shown) > limit)
 
     def note_read(self, op: str, caller: Caller, keys: Iterable[str]) -> None:
-        """Put the entries that a read returned under these keys into the audit, which has to hold reads."""
+        """Record the entries that a read returned under these keys in the audit."""
         view, found = self._view(caller), list[Entry]()
         with suppress(MemfilesError):  # the read was answered; what cannot be looked at now is left out
             found += (entry for key in keys if (entry := self._db.visible(view, key)) is not None)

@@ -96,10 +96,10 @@ def remembered(db: EntryDatabase, record: EntryRecord | None, stamp: Stamp) -> E
 
 
 def renew(db: EntryDatabase, caller: Caller, read: Sequence[tuple[Found, float]]) -> None:
-    """Let entries that the caller read live for the seconds given with each, from now on, in one commit.
+    """Set the expiry of entries that the caller read to the seconds given with each from now, in one commit.
 
-    An entry that changed since stays as it is, as does one of another session, and one of which less than a hundredth
-    of the time is over: each renewal is a change of the record.
+    Left as they are: entries that changed since or belong to another session, and those with less than a hundredth of
+    their time over, as each renewal is a change of the record.
     """
     check_caller(caller)
     own, stamp = own_level(caller), Stamp(db.now(), caller.actor(None))

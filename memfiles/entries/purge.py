@@ -112,7 +112,7 @@ class Purger(Struct):
         return purged
 
     def erase(self, paths: Iterable[str]) -> None:
-        """Erase those of these entries whose time is over; what cannot be done at once is done by the next sweep."""
+        """Erase the entries among these that are past their retention; the next sweep does what fails now."""
         due = {entry.path: entry.revision for entry in self.db.entries(paths)}
         done = self._erase(due, self.db.now())
         with self._logging():
@@ -155,7 +155,7 @@ class Purger(Struct):
         self.sweep()
 
     def _tidy_store(self) -> None:
-        """Let a store that keeps notes of what was changed remove old ones; a failure is only logged."""
+        """Remove old notes of commits from a store that keeps them; a failure is only logged."""
         try:
             if isinstance(self.db.store, RemoteStore):
                 self.db.store.checkpoint()
@@ -170,7 +170,7 @@ class Purger(Struct):
             _log.warning("content whose time is over is not erased yet; it is tried again later: %s", error)
 
     def _due(self, now: str) -> dict[str, int]:
-        """A portion of what is due, by path, with its revisions."""
+        """The revisions of a portion of the due entries, by path."""
         self.db.index.catch_up()
         moments = self.db.rules.retention.moments(now)
         return dict(self.db.index.ask(lambda connection: database.due(connection, **moments, limit=_PORTION)))
@@ -186,7 +186,7 @@ class Purger(Struct):
         return max(soonest, min(first, later(now, min(HOUR_SECONDS, shortest))))
 
     def _erase(self, due: Mapping[str, int], now: str) -> list[_Erased]:
-        """Put marks in place of those of these entries whose time is over; ``_finish`` does the rest."""
+        """Replace the entries among these that are past their retention by marks; ``_finish`` does the rest."""
         erasure = self.db.rules.retention.erasure
 
         def over(entry: Entry) -> Stamp | None:
@@ -205,9 +205,9 @@ class Purger(Struct):
             self.db.repository.remove(private, lambda record: isinstance(record, Mark))
 
     def _clear(self, paths: Mapping[str, int], stamp_of: Callable[[Entry], Stamp | None]) -> list[_Erased]:
-        """Put marks in place of entries, and of the locations that lead there; returns the entries with their marks.
+        """Replace entries, and the locations that lead to them, by marks; returns the entries with their marks.
 
-        That is noted first, so that the next start removes what a kill leaves of their content.
+        Both are noted first, so that the next start removes content that a kill leaves behind.
         """
         known = {mark.path: mark.revision for path in self.db.id_paths(paths) if (mark := self.db.mark(path))}
         self.forgetter.note({**paths, **known})

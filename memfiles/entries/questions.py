@@ -41,7 +41,7 @@ _chosen = attrgetter("tags", "tags_any", "kinds", "category", "kind", "prefix")
 
 
 class Answers:
-    """What a search found: its ``hits``, best first, of which each record is read when it is asked for.
+    """The answers of a search: its ``hits``, best first; the record of each is read on demand.
 
     ``meaning``: whether the semantic leg took part; ``why_no_meaning``: why it did not, if it should have.
     ``are_late``: a record had changed before it was read.

@@ -60,7 +60,7 @@ _GRAVES = scope_folder(_OWNER, "u").rpartition("/")[0]
 
 
 class UserSummary(Struct, frozen=True):
-    """What is kept for one user: by which agents, the number and bytes of visible entries, and the last change.
+    """The memory of one user: its agents, the number and bytes of visible entries, and the last change.
 
     ``files`` is the number of memory files of the user's own, whose bytes count as well. ``share`` is how much of a
     budget the user's entries use where that is most: each agent and level has a budget of its own for each user.
@@ -80,7 +80,7 @@ class UserSummary(Struct, frozen=True):
 
 
 class UserTombstone(Struct, frozen=True):
-    """What is left of a user who was forgotten: a hash of the name, when, by whom, and why."""
+    """The remains of a forgotten user: a hash of the name, when, by whom, and why."""
 
     user: str
     at: str
@@ -122,7 +122,7 @@ class Users:
         self._forgetter.release(paths)
 
     def strike(self, revisions: Mapping[str, int]) -> None:
-        """Delete the notes of records, by path, of earlier revisions than these: what was lost by then is gone."""
+        """Delete the notes of forgets at earlier revisions than these, by path: that content is gone."""
         self._forgetter.strike(revisions)
 
     def epoch_of(self, user: str) -> str:

@@ -309,7 +309,7 @@ class EntryWriter:
         *,
         is_last: bool,
     ) -> tuple[_Outcome, list[EntryRecord]]:
-        """The decision and the remedies, and the changed records: none if the result is over a budget."""
+        """The outcome of the decision and the remedies, and the changed records: none if they exceed a budget."""
         records = dict(before)
         decided = decide(records)
         check_changes(own_level(caller), before, records, rules=self._db.rules)

@@ -91,7 +91,7 @@ class Provenance(Struct, frozen=True, gc=False):
 
     @property
     def told_to_others(self) -> "Provenance":
-        """What other users may know: not who said it, nor in which run."""
+        """The part that other users may know: neither who said it, nor in which run."""
         if self.user is None:
             return self
         return Provenance(agent=self.agent, source=self.source, ordinal=self.ordinal)
@@ -197,7 +197,7 @@ class Entry(Struct, frozen=True, dict=True):
 
     @property
     def visible_provenance(self) -> Provenance:
-        """What its readers may know of where it comes from."""
+        """The provenance that its readers may know."""
         return self.provenance if self.user else self.provenance.told_to_others
 
     @property
@@ -316,7 +316,7 @@ FACETS = (
 
 
 def seen_by_others(by: Actor) -> Actor:
-    """What other users may know of a session that has a user: neither the run nor the call."""
+    """The part of a user's session that other users may know: neither the run nor the call."""
     return Actor(agent=by.agent)
 
 

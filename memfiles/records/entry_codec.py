@@ -294,7 +294,7 @@ def _mark_of_move(entry: Entry) -> Mark | None:
 
 
 def _checked(mark: Mark) -> Mark:
-    """The mark, if it has what a mark of its type and format must have, and nothing else."""
+    """The mark, if its fields are those of a mark of its type and format, else ``InvalidArgument``."""
     is_earlier = mark.format == FORMAT
     if is_earlier != bool(mark.id) or (is_earlier and mark.type != "tombstone"):
         raise InvalidArgument("its id is not that of a mark of its format")

@@ -35,7 +35,7 @@ USERS = "users"
 """The folder, in that of an agent, that has a folder for each user."""
 
 IDS = "@ids"
-"""The folder of what is known by the id of an entry: that it was forgotten, or where it is now."""
+"""The folder of records by the id of an entry: its tombstone, or its present location."""
 
 ID_PATHS = f"{ENTRIES}/{IDS}/"
 KEY_MAX_BYTES = 255
@@ -187,7 +187,7 @@ def entry_path(folder: str, uid: str) -> str:
 
 @lru_cache(maxsize=4096)
 def id_path(id: str) -> str:
-    """The path of what is known of the entry with this id; most entries have no record there."""
+    """The path of the tombstone or location of the entry with this id; most entries have neither."""
     return entry_path(IDS, id)
 
 

@@ -293,7 +293,7 @@ def _with_file(directory: int, path: str, do: Callable[[int], None]) -> None:
 
 
 def _begin_flush(descriptor: int) -> None:
-    """Have the system begin to write the file, without waiting for it, where the system can (Linux)."""
+    """Start writing the file to the disk without waiting for it, where the system can (Linux)."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 

@@ -33,7 +33,7 @@ _COMPARED_MAX = 4096  # folders that are remembered
 Folders = Collection[str] | None
 """Folders of entries, as in their paths; None for all."""
 Pause = Callable[[], None]
-"""What long work in a background thread calls now and then; it ends the work by raising."""
+"""A pause that long work in a background thread calls now and then; it ends the work by raising."""
 T = TypeVar("T")
 _Times = Mapping[str, object]  # by folder: when it changed, in a list if that is too recent to tell from a later change
 
@@ -166,11 +166,11 @@ class UnlistedFolders(dict[str, str]):
         return FolderSum(-1)
 
     def listed_again(self) -> set[str]:
-        """Those among them that can be listed now, or are gone, and those returned."""
+        """The folders among them that can be listed now or are gone, and the ``returned`` ones."""
         return self.returned | {folder for folder in list(self) if not self._has(folder)}
 
     def take(self, folders: Folders) -> set[str]:
-        """Those of these folders, or of all, that returned: they are compared now."""
+        """Remove and return the ``returned`` ones among these folders, or all: they are compared now."""
         taken = set(self.returned) if folders is None else self.returned.intersection(folders)
         self.returned -= taken
         return taken
@@ -198,7 +198,7 @@ def stamp(directory: int, folder: str) -> int:
 
 
 def changes(directory: int, since: str | None) -> Changes:
-    """What was put in place or removed since a point; see ``RecordStore.changes``."""
+    """The records put in place or removed since a point; see ``RecordStore.changes``."""
     times, known = _folders(directory), _times_at(since)
     changed = [folder for folder in times if times[folder] != known.get(folder) or isinstance(times[folder], list)]
     records = {path: seen for folder in changed for path, seen in _records_in(directory, folder)}

@@ -102,7 +102,7 @@ class RecordChanged(Struct, frozen=True):
 
 
 class Subscribers:
-    """Callbacks for every change, called in the thread that made or noticed it."""
+    """The callbacks for every change, called in the thread that made or noticed it."""
 
     def __init__(self) -> None:
         self._callbacks: dict[object, tuple[Callable[[RecordChanged], None], bool]] = {}
@@ -274,7 +274,7 @@ class _Lines:
         self._let_go()
 
     def add(self, name: str, line: bytes, *, at_once: bool) -> None:
-        """Have a line written to the file of that name, within a second or at once."""
+        """Write a line to the file of that name, within a second or at once."""
         self._waiting.append((name, line))  # before the timer is asked for: one that ends now still takes it
         with self._lock:
             self._waiting_bytes += len(line)
@@ -354,7 +354,7 @@ class _Lines:
             self._pages.let_go()
 
     def _note_end(self) -> None:
-        """Have the lines written at the end of a process that multiprocessing forked: it leaves out ``atexit``."""
+        """Flush at the end of a process that multiprocessing forked, which leaves out ``atexit``."""
         self._is_noted = True
         finalize = getattr(sys.modules.get("multiprocessing.util"), "Finalize", None)  # None while it is imported
         if finalize is not None:
@@ -366,7 +366,7 @@ class _Lines:
             return (self._timer is not None and self._timer.is_alive()) or self._start_timer()  # one may never start
 
     def _start_timer(self) -> bool:
-        """Have the lines written in a second; False if no thread can be started, or Python is ending."""
+        """Start a thread that flushes in a second; False if none can be started, or Python is ending."""
         if not self._is_noted:
             self._note_end()
         self._written = SimpleQueue()

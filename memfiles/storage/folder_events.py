@@ -61,7 +61,7 @@ class FolderEvents:
         return self._has_moved or self._is_broken()
 
     def start(self) -> None:
-        """Let events come in. If the system provides none (its watches may be used up), that is logged once."""
+        """Start to receive events. If the system provides none (its watches may be used up), that is logged once."""
         if not hasattr(_libc, "inotify_init1"):
             return
         if self._is_broken():
@@ -102,7 +102,7 @@ class FolderEvents:
             _libc.inotify_rm_watch(queue, self._root)
 
     def close(self) -> None:
-        """Let no events come in until the next ``start``."""
+        """Stop receiving events until the next ``start``."""
         self._queue = self._opened = None
         self._watched, self._unwatched, self._are_lost = {}, 0, False
 
@@ -166,7 +166,7 @@ class FolderEvents:
             return b""
 
     def _follow(self, watch: int, what: int, name: bytes) -> Iterable[str]:
-        """Watch a folder that is new here, and no longer one that went; the files in it."""
+        """Watch a new folder, or stop watching one that was moved away; returns the files in a new one."""
         if what & (_LOST | _IGNORED):
             self._watched.pop(watch, None)
             self._are_lost = self._are_lost or watch in (-1, self._root)

@@ -102,7 +102,7 @@ def _renew_all() -> None:
 
 
 def _wait_for_learning() -> None:
-    """Let no class be half known in the child, which would crash; Python drops an interrupt of this in any case."""
+    """Wait until no thread is in ``decoder_of``, or the child would crash. A fork hook drops interrupts in any case."""
     while not learning._is_owned():  # type: ignore[attr-defined]
         with suppress(BaseException):
             learning.acquire()

@@ -74,7 +74,7 @@ class KeptConflicts(KeptCopies, Protocol):
     """All kept copies, including the losing ones of merges, in the folder ``conflicts``."""
 
     def notes(self, folder: str) -> Sequence[KeptCopy]:
-        """What is known of everything in ``folder``."""
+        """The notes on all copies in ``folder``."""
 
     def read(self, kept: str) -> bytes | None:
         """The bytes of a copy; None if it is gone or larger than a record."""
@@ -109,7 +109,7 @@ class Turns(Protocol):
     """Turns at reconciling records with a mirror, among all threads and processes of a home."""
 
     def hold(self, paths: Sequence[str]) -> AbstractContextManager[object]:
-        """Have the turn of these records; ``LockTimeout`` at once if another has it."""
+        """Hold the turn of these records; ``LockTimeout`` at once if another has it."""
 
     def leave_to_parent(self) -> None:
         """In a forked child: the turns are the parent's."""
@@ -125,7 +125,7 @@ class MirrorSide(Protocol):
         """That database, to be read only; None if it does not exist or cannot be read."""
 
     def scrub_database(self, file: DerivedFile, work: Callable[[Any], None]) -> None:
-        """Take something out of that database for good, if there is one: no deleted byte stays. Durable on return."""
+        """Delete rows of that database, if there is one, so that no deleted byte stays in it. Durable on return."""
 
     def turns(self, folder: str) -> Turns:
         """The turns of this name."""
@@ -162,7 +162,7 @@ class MemoryHome(Protocol):
 
     @property
     def mirrored(self) -> MirrorSide:
-        """What is known of a mirror."""
+        """The ledger of a mirror, and the turns at it."""
 
     def exists(self) -> bool:
         """Whether anything was kept here yet."""
@@ -183,7 +183,7 @@ class MemoryHome(Protocol):
         """The records to be read, None if there is nothing yet. Nothing is made or repaired."""
 
     def survey(self) -> StoreSurvey | None:
-        """What an operator may want to know of a store; None of a directory, or if nothing was kept yet."""
+        """The facts about a store for its operator; None for a directory, or if nothing was kept yet."""
 
 
 def real_home(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = None) -> MemoryHome:

@@ -181,7 +181,7 @@ class JournalFile:
 
 
 class JournalState(Enum):
-    """What can be done with the journal's file; ``Journal`` has the transitions."""
+    """The state of the journal's file; ``Journal`` has the transitions."""
 
     ABSENT = auto()
     SOUND = auto()
@@ -340,7 +340,7 @@ class Journal:
         return self._file
 
     def _make_room(self, file: JournalFile, needed: int) -> None:
-        """Have the file grow or emptied: a first frame beyond its end would leave no room for deltas on it."""
+        """Grow or empty the file: a first frame beyond its end would leave no room for deltas on it."""
         try:
             while file.tail + needed > file.capacity and not file.grow(needed) and file.tail > HEADER_BYTES:
                 self._empty(file)

@@ -135,7 +135,7 @@ class ThreadLocks:
             return  # another thread holds it
 
     def _lock_file(self, stripe: int, *, deadline: float, path: str) -> None:
-        """Keep other processes out as well; here there is nothing to do."""
+        """Keep other processes out as well; only ``RecordLocks`` does."""
 
     def _unlock_file(self, stripe: int) -> None:
         """Let other processes in."""

@@ -35,7 +35,7 @@ _LINES_AT_ONCE = 1000
 
 
 class Migrated(Struct):
-    """What a migration did: numbers of records, kept copies and lines of the audit.
+    """The report of a migration: numbers of records, kept copies and lines of the audit.
 
     ``records`` are the source's, of which ``copied`` were written now; the target had the others already.
     ``newer`` were left as they are: they, or other records of their entries, were changed, renamed or forgotten in the

@@ -146,7 +146,7 @@ def holds_text(data: bytes, pieces: Sequence[Piece]) -> bool:
 
 
 def holds_forgotten_entry(path: str, data: bytes, *, mark: Callable[[str], Mark | None]) -> bool:
-    """Whether the bytes kept of the record at ``path`` are of an entry that is gone, or of a note made of one."""
+    """Whether a kept copy of the record at ``path`` is of a forgotten or erased entry, or of a note made of one."""
     if entry_place(path) is None:
         return False
     known = mark(path)

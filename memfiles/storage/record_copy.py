@@ -93,7 +93,7 @@ class RecordCopy:
         return False
 
     def _note(self, digests: set[bytes]) -> None:
-        """Note what the target gets from here; whatever else it has was changed there."""
+        """Note the digests of all that is copied; every other record in the target was changed there."""
         self._given = digests
         with storage_failure("what is copied cannot be noted"):
             self._notes.put(_NOTE, b"".join(sorted(digests)))
@@ -102,7 +102,7 @@ class RecordCopy:
         return _digest(path, body) in self._given
 
     def _look_for_changes(self) -> None:
-        """Find what was changed in the target since the last look."""
+        """Find the changes made in the target since the last look."""
         told, seen = self._target.changes(self._until), self._seen  # all records of a folder in which one was changed
         known = {path: it for path, it in told.records.items() if it is not None and is_settled(it, for_ns=_LONG_NS)}
         self._seen = {**seen, **known}
@@ -119,7 +119,7 @@ class RecordCopy:
         self._until = told.until
 
     def _is_own(self, path: str, body: bytes) -> bool:
-        """Whether the target has this neither from an earlier copy nor as the source has it now."""
+        """Whether the record is the target's own: not copied earlier, and not equal to the source's."""
         return not self._is_given(path, body) and body != _body_at(self._source, path)
 
     def _portions(self, paths: Sequence[str]) -> Iterator[tuple[int, dict[str, bytes]]]:
@@ -203,11 +203,11 @@ class RecordCopy:
         return _is_as_declared(before) or (is_later and self._is_known(before))
 
     def _is_place(self, path: str, body: bytes) -> bool:
-        """Whether the target says where an entry is, and the source did not say so."""
+        """Whether the record is a location of an entry, and the target's own."""
         return self._is_own(path, body) and isinstance(mark := _decoded(path, body), Mark) and mark.leads
 
     def _is_forgotten(self, before: Entry, after: AnyRecord | None) -> bool:
-        """Whether the source says so of an entry."""
+        """Whether the source says that an entry was forgotten."""
         marks = _records(self._source, map(id_path, before.mortal_ids))
         return any(map(is_tombstone, marks)) or (isinstance(after, Mark) and buries(after, before))
 

@@ -68,12 +68,11 @@ NOTHING = ChangeSet()
 
 
 class Changes(Struct, frozen=True):
-    """What changed in a store up to the point ``until``, from which to ask next time.
+    """The changes of a store up to the point ``until``, from which to ask next time.
 
     ``records`` has the present versions by path, None for a record that is gone; there may be more than what changed.
     A ``complete`` folder has all its records there: whatever else was known in it is gone. "" is the topmost folder.
-    If everything is told although something was known before, ``recent`` are the records of which it is known that they
-    were changed since.
+    If everything is told although something was known before, ``recent`` are the records that did change since.
     """
 
     until: str
@@ -116,7 +115,7 @@ class KeptCopies(Protocol):
 
 
 class CommitHook(Protocol):
-    """Hears of one change, before and after it is committed, before anyone else changes the records."""
+    """Hears of one change before and after its commit, while nobody else can change the records."""
 
     def before(self, paths: Sequence[str]) -> None:
         """These records are about to be written or removed. Called again if the change is decided again."""
@@ -141,7 +140,7 @@ class ReadableStore(Records, Protocol):
         """The paths of the records in one folder, sorted; without one, of the memory files of all users."""
 
     def changes(self, since: str | None = None) -> Changes:
-        """What was changed after the point ``since``, by any process; everything from the beginning.
+        """The changes after the point ``since``, by any process; everything from the beginning.
 
         Every change that was acknowledged before the call is told, in this answer or in an earlier one that led to
         ``since``. A point may be kept and asked from later, by another process too; one that means nothing to this
@@ -195,29 +194,29 @@ class RecordStore(ReadableStore, Protocol):
         """
 
     def checkpoint(self) -> None:
-        """Do what the store does later by itself, such as tidying up what a change left; it makes nothing durable."""
+        """Do now what the store would do later, such as tidying up after changes; it makes nothing durable."""
 
     def close(self) -> None:
         """Give the store up. Every change is durable already; no change is possible afterwards."""
 
 
 class IndexImages(Protocol):
-    """Where a store keeps an image of the search index for workers that have none: derived, and gone with any erasure.
+    """The image of the search index in a store, for workers that have none: derived, and removed by any erasure.
 
-    What an image holds is for whoever fetches it to check: anyone who may change records may have written it.
+    Whoever fetches an image checks it: anyone who may change records may have written it.
     """
 
     def claim(self, *, format: int, changed: int, pause: float) -> int | None:
-        """Take the turn to make one, for ``pause`` seconds; None if another process has it, or none is wanted.
+        """Take the turn to make an image, for ``pause`` seconds; None if another process has it, or none is wanted.
 
-        It is wanted if there is none of this format, or more than ``changed`` records were changed since, or any, once
-        the store cannot tell for long how many. Returns how often something was erased up to now.
+        An image is wanted if there is none of this format, or more than ``changed`` records changed since, or any
+        changed and the store soon cannot tell how many. Returns the number of erasures so far.
         """
 
     def keep(self, parts: Iterable[bytes], *, format: int, erased: int) -> bool:
-        """Put an image in place of the one before; False, and nothing is kept, if something was ``erased`` since.
+        """Replace the image; False, and nothing is kept, if there were more erasures since than ``erased``.
 
-        Nobody who erases something waits for ``parts``. If it fails, another process may take the turn.
+        An erasure never waits for ``parts``. After a failure, another process may take the turn.
         """
 
     def give(self) -> None:
@@ -229,7 +228,7 @@ class IndexImages(Protocol):
 
 @runtime_checkable
 class RemoteStore(Protocol):
-    """The further answers of a store that other machines use as well, by which a process keeps up with it."""
+    """The further methods of a store shared with other machines, by which a process keeps up with it."""
 
     @property
     def id(self) -> str:
@@ -245,7 +244,7 @@ class RemoteStore(Protocol):
 
     @property
     def images(self) -> IndexImages:
-        """Where it keeps an image of the search index."""
+        """The image of the search index that it keeps."""
 
     def point(self) -> str:
         """The present point, from which ``changes`` gives what follows."""

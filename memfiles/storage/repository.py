@@ -94,7 +94,7 @@ class RecordRepository(Generic[R]):
         self._remembering = threading.Lock()
 
     def declare(self, records: Mapping[str, Observed[R] | None]) -> None:
-        """Let exactly these paths exist, with their observed state (None: keep what is known)."""
+        """Set the declared records: exactly these paths, with their observed state (None: keep the known one)."""
         with self._remembering:
             self._seen = {path: seen or self._seen.get(path) for path, seen in records.items()}
 
@@ -121,7 +121,7 @@ class RecordRepository(Generic[R]):
 
     @contextmanager
     def together(self, paths: Iterable[str]) -> Iterator[None]:
-        """Let this thread's looks at these records be of one question to a store over a network."""
+        """Read these records with one request to a store over a network, for all looks of this thread within."""
         before = getattr(self._asked, "records", self.store)
         self._asked.records = self.store.view(paths)
         try:
@@ -236,7 +236,7 @@ class RecordRepository(Generic[R]):
         return self._change([path], run, commit)
 
     def _remember(self, records: Mapping[str, R], signatures: Mapping[str, Signature]) -> None:
-        """Note what this process wrote, while nobody else changes it."""
+        """Cache the records that this process wrote, while nobody else changes them."""
         with self._remembering:
             for path, record in records.items():
                 self._note(path, Observed(record, signatures[path], is_ours=True))
@@ -304,7 +304,7 @@ class RecordRepository(Generic[R]):
                 del self._written[first]
 
     def _is_last_written(self, path: str) -> bool:
-        """Whether what is at a path is what this process wrote last, in a save of more than it remembers."""
+        """Whether the file at a path is the last one that this process wrote, in a save too large for the cache."""
         return (written := self._written.get(path)) is not None and written == self.store.signature(path)
 
     def _drop(self, path: str) -> Observed[R] | None:
@@ -334,7 +334,7 @@ class _Commit(Generic[R]):
     def change_set(
         self, before: Mapping[str, Observed[R]], records: Sequence[R], *, is_own: bool, origin: Origin
     ) -> ChangeSet:
-        """Have these records written over their observed versions, of which broken ones go to quarantine."""
+        """The change that writes these records over their observed versions; broken ones go to quarantine first."""
         if not records:
             return NOTHING
         kind, stamped, self._origin = self._kind, self._repository._stamped, origin

@@ -247,7 +247,7 @@ class Request(Generic[T]):
             return
 
     def open_gate(self) -> None:
-        """Let the request's thread go on. May be called again."""
+        """Release the request's thread. May be called again."""
         with suppress(RuntimeError):  # it is open
             self.gate.release()
 

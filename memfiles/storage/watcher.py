@@ -195,7 +195,7 @@ class Watcher:
         return False
 
     def _expect(self, paths: Iterable[str]) -> None:
-        """Have the records at these paths examined."""
+        """Schedule the records at these paths."""
         for path in paths:
             if (record := self._watched.record_at(path)) is not None:
                 self._due[record] = 0.0

@@ -96,7 +96,7 @@ class ConflictResolved:
 
 
 class Conflicts:
-    """The losing copies of merges that are kept in one memory: two verbs of ``memory.sync``, for its operator."""
+    """The losing copies of merges in one memory: the verbs ``conflicts`` and ``resolve`` of ``memory.sync``."""
 
     def __init__(
         self, where: str | PathLike[str] | MemoryHome, *, rewrite: Rewrite | None = None, audit: AuditLog | None = None

@@ -140,7 +140,7 @@ class DirtyScan:
         return dirty
 
     def _since(self, path: str, signature: Signature) -> int:
-        """When a version was written, or was first seen here where nobody can say."""
+        """When a version was written, or first seen here if its store has no times."""
         if signature.mtime_ns > 0:
             return signature.mtime_ns
         if self._first_seen.get(path, (None, 0))[0] != signature:

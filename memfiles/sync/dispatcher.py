@@ -65,7 +65,7 @@ class _Due:
 
 
 class Dispatcher:
-    """Has tasks carried out when they are due, from the first task until it is closed."""
+    """Hands out tasks when they are due, from the first task until it is closed."""
 
     def __init__(self, carry_out: Callable[[Task], bool], *, timers: Callable[[float], Sequence[Timer]]) -> None:
         """``carry_out`` returns whether the mirror had to be asked; ``timers`` are made when the thread starts."""
@@ -113,7 +113,7 @@ class Dispatcher:
         self._wake()
 
     def in_background(self, run: Callable[[], T]) -> Job[T]:
-        """Have a worker do this job, handed out by the thread, as the caller may be interrupted.
+        """Queue a job for a worker; the thread hands it out, as the caller may be interrupted.
 
         Once the dispatcher is closed, the job ends with ``InvalidArgument``.
         """
@@ -163,7 +163,7 @@ class Dispatcher:
                 call.get(timeout=min(left, _TICK_SECONDS))
 
     def _is_hopeless(self, begun: float, *, insist: bool) -> bool:
-        """Whether to wait no longer for what is pending; the caller holds the turn, and has waited since ``begun``."""
+        """Whether to give up waiting, which began at ``begun``; the caller holds the turn."""
         may_give_up = (not insist or self._is_refused) and self._failed_at >= begun
         return self._schedule.is_put_off(now=time.monotonic()) or (may_give_up and self._schedule.failures > 0)
 
@@ -185,7 +185,7 @@ class Dispatcher:
                 self._wanted.get_nowait().refuse(InvalidArgument("this memory is closed; open it again"))
 
     def _wake(self, *, all_waiting: bool = False) -> None:
-        """Have the thread look for what is due, and ``all_waiting`` for what is done."""
+        """Wake the thread, and with ``all_waiting`` also every caller of ``wait``."""
         for call in (self._calls, *(list(self._waiting.values()) if all_waiting else ())):
             if call.empty():
                 call.put(None)
@@ -202,7 +202,7 @@ class Dispatcher:
             start_thread(self._thread)
 
     def hand_out(self) -> float:
-        """Have everything done that is due; returns in how many seconds the next is."""
+        """Hand out all that is due; returns the seconds until the next task or timer is due."""
         self._timers = self._timers or self._make_timers(time.monotonic())
         for timer in self._timers:
             if not self.is_closed:
@@ -217,7 +217,7 @@ class Dispatcher:
         return min(max(0.0, at - time.monotonic()), _LONGEST_SLEEP_SECONDS)
 
     def _hand_out_here(self) -> None:
-        """As ``hand_out``, by whoever waits, as no thread can be started: an interrupt leaves nothing in hand."""
+        """Do ``hand_out`` in the waiting thread, as no other can be started; an interrupt leaves nothing in hand."""
         try:
             self.hand_out()
         except BaseException:
@@ -335,12 +335,12 @@ class Schedule:
         return len(self._due.keys() | self._in_hand.keys())
 
     def waits_since(self, then: float) -> bool:
-        """Whether something that was due then is not done. What changed later may change without end."""
+        """Whether a record that was due then is not done; later changes do not count, as they may never end."""
         return any(it <= then for it in self._in_hand.values()) or any(it.since <= then for it in self._due.values())
 
     @property
     def _is_full(self) -> bool:
-        """Whether no record may be taken: all hands are full; a mirror that does not answer is tried by one only."""
+        """Whether no record may be taken: all workers are busy, or one is trying a mirror that does not answer."""
         return len(self._in_hand) >= (1 if self.failures else self._hands)
 
     def is_put_off(self, *, now: float) -> bool:
@@ -397,7 +397,7 @@ class Schedule:
         due.since, due.look = min(due.since, since), due.look or task.look
 
     def taken_back(self, *, now: float) -> None:
-        """Whoever had records in hand was interrupted: they are due again."""
+        """Make all records in hand due again, as their worker was interrupted."""
         for path in list(self._in_hand):
             self.postponed(Task(path, look=True), now=now, seconds=0.0)
 

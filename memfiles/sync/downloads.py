@@ -209,7 +209,7 @@ class EntryDownloads:
 
 
 class _Download:
-    """Answers of a mirror, collected by a thread that nobody has to wait for."""
+    """The answers of a mirror, collected by a thread of its own."""
 
     def __init__(self, mirror: Mirror, asked: list[str]) -> None:
         self._count = len(asked)

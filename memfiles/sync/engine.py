@@ -200,7 +200,7 @@ class Sync:
         return [Timer(self._jobs.sweep, now, _SWEEP_SECONDS), *later]
 
     def _start_job(self, job: Callable[[], None]) -> bool:
-        """Have a worker do a job; False while another one is under way."""
+        """Start a job in a worker; False while another one is under way."""
         if self._job_under_way is not None and not self._job_under_way.done():
             return False
 
@@ -216,7 +216,7 @@ class Sync:
         return True
 
     def _run_job(self, job: Callable[[], None], timeout: float) -> None:
-        """Have a worker do a job, and give up after ``timeout`` seconds if the mirror hangs, or others are at it."""
+        """Do a job in a worker; gives up after ``timeout`` seconds if the mirror hangs or another process does it."""
         deadline = time.monotonic() + timeout
         while True:
             if self._dispatcher.is_closed:
@@ -268,7 +268,7 @@ class Sync:
 
 
 class _ErrorLog:
-    """The errors that nothing has put right since, each logged once; the ledger keeps the last for other processes."""
+    """The open errors, each logged once; the ledger keeps the last for other processes."""
 
     def __init__(self, ledger: Ledger, dispatcher: Dispatcher) -> None:
         self._ledger = ledger
@@ -287,15 +287,15 @@ class _ErrorLog:
 
     def note(self, what: str, error: Exception) -> None:
         """Log an error of a record or a job; one that is not ours with its traceback."""
-        told = f"{what}: {error}".replace(f"{what}: {what}: ", f"{what}: ", 1)
+        message = f"{what}: {error}".replace(f"{what}: {what}: ", f"{what}: ", 1)
         with self._noting:
-            is_news = not self._dispatcher.is_closed and self.open.get(what) != told
-            self.open = {**self._without({what}), what: told}
+            is_news = not self._dispatcher.is_closed and self.open.get(what) != message
+            self.open = {**self._without({what}), what: message}
             if is_news:
                 with suppress(MemfilesError):
-                    self._ledger.meta.note("last_error", told)
+                    self._ledger.meta.note("last_error", message)
         if is_news:
-            _log.warning("%s", told, exc_info=error if not isinstance(error, MemfilesError) else None)
+            _log.warning("%s", message, exc_info=error if not isinstance(error, MemfilesError) else None)
 
     def solved(self, what: str, *, answered: bool) -> None:
         """A record is in order now; if the mirror ``answered``, it answers the jobs as well."""
@@ -313,7 +313,7 @@ class _ErrorLog:
                 self._ledger.meta.note("last_error", self.last)
 
     def _without(self, solved: Set[str]) -> dict[str, str]:
-        return {what: told for what, told in self.open.items() if what not in solved}
+        return {what: message for what, message in self.open.items() if what not in solved}
 
 
 @dataclass(slots=True)
@@ -348,7 +348,7 @@ class _Jobs:
             self.errors.note(_UNSCANNED, error)
 
     def find_dirty_records(self, care: Care = "usual") -> None:
-        """Have the records pushed that the mirror lacks; one that cannot be read is told of until it can be."""
+        """Schedule the records that the mirror lacks; an unreadable one is an error until it can be read."""
         found, before = self.scan.dirty(care=care), self.unread
         self.unread = {record.path for record in found if record.unread is not None}
         for path in before - self.unread:
@@ -357,7 +357,7 @@ class _Jobs:
             self.dispatcher.at_once(path) if error is None else self.errors.note(path, error)
 
     def find_changed_copies(self) -> None:
-        """Have the records reconciled whose copies changed in the mirror, and fetch new entries."""
+        """Schedule the records whose copies changed in the mirror, and fetch new entries."""
         with self.replica.home.mirrored.leading():
             listed = dict(self.mirror.list())
             changed = self.scan.changed(listed)
@@ -370,7 +370,7 @@ class _Jobs:
         self.errors.answered()
 
     def find_lost_copies(self) -> None:
-        """Have the records pushed whose copies the mirror lost, and fetch the entries if that was never completed."""
+        """Schedule the records whose copies the mirror lost, and fetch the entries if that was never completed."""
         with self.replica.home.mirrored.leading():
             listed = dict(self.mirror.list())
             for path in self.scan.lost(listed):
@@ -402,7 +402,7 @@ class _Jobs:
                 self.ledger.meta.note_shortcomings(shortcomings_of(self.mirror, path))
 
     def wipe(self) -> None:
-        """Remove what was forgotten or redacted elsewhere from journals, index and ledger; if that fails, later."""
+        """Remove content forgotten or redacted elsewhere from journals, index and ledger; retried after a failure."""
         try:
             if self.ledger.meta.state().must_wipe:
                 self.ledger.meta.wipe(self.replica.release_forgotten)

@@ -205,7 +205,7 @@ class Ledger:
             run("UPDATE note SET version = NULL, digest = NULL, inode = NULL, sent = NULL WHERE path = ?", path)
 
     def settle(self, signatures: Mapping[str, Signature]) -> None:
-        """The files with these signatures need no push, unless it was found meanwhile that the mirror lacks them."""
+        """Note that the files with these signatures need no push, unless the mirror turned out to lack them."""
         statement = "UPDATE note SET inode = ?, size = ?, mtime_ns = ? WHERE path = ? AND digest IS NOT NULL"
         with self._change() as run:
             for path, signature in signatures.items():
@@ -240,7 +240,7 @@ class Ledger:
         return self._database
 
     def _start_over(self) -> None:
-        """Replace a lost ledger by an empty one. What was to be wiped is unknown then, so all is, and the pack too."""
+        """Replace a lost ledger by an empty one; everything is wiped then, as it is unknown what was to be."""
         self._database.start_over()
         with self._database.transaction() as connection:
             connection.execute(_NOTE, ("unwiped", "yes"))
@@ -338,7 +338,7 @@ class LedgerMeta:
                 run("UPDATE meta SET value = ? WHERE key = ?", str(number), key)
 
     def wipe(self, release: Callable[[], None]) -> None:
-        """Remove all traces of buried rows from the file after a ``release``; once more later if one was buried now."""
+        """Remove all traces of buried rows from the file after a ``release``; rows buried meanwhile need one more."""
         self.note("unwiped", begun := secrets.token_hex(6))
         release()
         self._compact()
@@ -381,7 +381,7 @@ def _is_trusted(meta: Mapping[str, str | None], *, mirror: str) -> bool:
 
 
 def _drop_versions_of_other_keys(connection: Any, held: frozenset[str]) -> None:
-    """Have copies read before they are replaced, unless all keys that they may have been opened with are ``held``."""
+    """Clear the versions of copies, so that each is read before it is replaced, unless all their keys are ``held``."""
     found = held and connection.execute("SELECT value FROM meta WHERE key = 'keys'").fetchone()
     noted = frozenset(found[0].split() if found else ["unknown"])
     if held and noted != held:

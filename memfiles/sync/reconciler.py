@@ -140,7 +140,7 @@ def plan_merge(
     at: str,
     marks: MarksById | None = None,
 ) -> Resolution:
-    """What becomes of the local record, given the mirror's copy and the copies that the mirror is known to have had."""
+    """The resolution for the local record, given the mirror's copy and the copies that the mirror had before."""
     sent = row.sent.body if row.sent else None
     known = [decode_copy(body, path=path) for body in (sent, row.body) if body]
     settled_before = {row.digest, digest(sent) if sent and _may_include(remote, known[0]) else None}
@@ -398,7 +398,7 @@ class Reconciler:
         return found == "elsewhere"
 
     def _replace(self, step: Replace, path: str, local: LocalCopy) -> None:
-        """Let the next round overwrite a copy that is not a record, after two reads returned the same bytes."""
+        """Allow the next round to overwrite a copy that is not a record, once two reads returned the same bytes."""
         if self.mirror.get(path) != step.stored:
             return  # it was read badly, or has changed: the next round reads it again
         self.replica.keep(path, step.stored.body, why=step.why, folder=quarantine.FOLDER)

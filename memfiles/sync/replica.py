@@ -63,7 +63,7 @@ class LocalCopy:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What becomes of a record: ``record`` is written (None: it stays), and ``loser`` is kept in ``conflicts/``.
+    """The outcome for a record: ``record`` is written (None: it stays), and ``loser`` is kept in ``conflicts/``.
 
     ``lost`` is the side of the loser. ``is_ours``: the record holds changes that only this directory has made so far.
     ``settled`` is the digest of a record that needs no push. ``buries``: nothing may keep its content from before this
@@ -244,7 +244,7 @@ class Replica:
         self.home.kept.remove(path, holding=holding)
 
     def _claim(self, entry: Entry, *, on_conflict: ConflictPolicy, mirrored: CopyInMirror) -> Sequence[str]:
-        """Let all ids of an entry that was joined with others lead to it, and ``place`` those others."""
+        """Make all ids of an entry that was joined with others lead to it, and ``place`` those others."""
         entries = self._opened_entries()
         marks = [mark for mark in self.marks_of(entry.ids).values() if mark.leads]
         here = [mark for mark in marks if mark.target == entry.path]

@@ -76,7 +76,7 @@ class Workers:
         self._ended = SimpleQueue[None]()
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Have ``job`` carried out soon, or at once if no thread can be started; errors that it raises are logged."""
+        """Queue ``job``, or do it at once if no thread can be started; its errors are logged."""
         with self._counting:
             self._unfinished += 1
             is_needed = self._unfinished > self._threads and self._threads < self._limit
@@ -96,7 +96,7 @@ class Workers:
                 self._work(self._jobs.get_nowait, Exception)
 
     def close(self, timeout: float) -> None:
-        """Let every thread end once the queue is empty, and wait at most ``timeout`` seconds for the last job."""
+        """End all threads once the queue is empty, and wait at most ``timeout`` seconds for the last job."""
         with self._counting:
             for _ in range(self._threads):
                 self._jobs.put(None)

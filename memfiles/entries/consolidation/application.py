@@ -84,7 +84,7 @@ class Application(Struct, frozen=True):
         return Applied(plan.id, tuple(hidden), tuple(shown)), list(with_plan_id(records, after, plan_id=plan.id))
 
     def carry_out(self, records: WorkingCopy, victims: Sequence[str]) -> Consolidated:
-        """Take those steps over the records that still fit, and evict the victims that are still there."""
+        """Apply the steps that still fit the records, and evict the victims that are still there."""
         hidden: dict[str, list[str]] = {}
         for step in self.plan.steps:
             if self._fits(records, step):
@@ -116,7 +116,7 @@ class Application(Struct, frozen=True):
         return self.writable is None or not isinstance(record, Entry) or record.category in self.writable
 
     def _take(self, after: WorkingCopy, step: Step) -> list[str]:
-        """Take one step over the records; returns the keys that it hides."""
+        """Apply one step to the records; returns the keys that it hides."""
         stamp = replace(self.stamp, cause=f"{step.action} {self.plan.id}")
         retired = [self._entry(after, named.uid) for named in step.retired]
         if step.survivor is not None:

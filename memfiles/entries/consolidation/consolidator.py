@@ -2,9 +2,8 @@
 
 The rules this file guards: a plan is applied as a whole or not at all, and never to entries that changed since it was
 made; nothing that it hides is destroyed; and an undo restores everything as it was before, or changes nothing if
-something changed since. A summariser that was given sees
-entries of one partition at a time, is called before any lock is held, and is waited for as long as the caller can wait:
-what it does not sum up, the default does.
+something changed since. A summariser sees entries of one partition at a time, is called before any lock is held, and
+is waited for only as long as the caller can wait: the default sums up the rest.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class Consolidator:
         )
 
     def end_runs(self) -> None:
-        """Let the ends of all runs that come now take no longer together than that of one."""
+        """Bound the time that the ends of all runs take together, from now on, by that of one."""
         self._closes_by = time.monotonic() + CLOSE_SECONDS
 
     def close_run(self, caller: Caller, *, levels: Iterable[str]) -> None:
@@ -115,7 +114,7 @@ class Consolidator:
                 _log.warning("entries of agent %s were not consolidated: %s", agent, error, exc_info=exc_info)
 
     def _consolidate(self, caller: Caller, home: Partition, until: float) -> Applied | None:
-        """Do what ``close_run`` does, for one partition; None if there was nothing to do, or no time."""
+        """Consolidate one partition, as of ``close_run``; None if there was nothing to do, or no time."""
         limits = self._limits(DEFAULT_SHARE)
         if home[:2] in self._undone or not excess(limits, self._totals(home)):
             return None
@@ -139,7 +138,7 @@ class Consolidator:
         return FolderTotals({sort: Tally(*found) for sort, found in sums.items()})
 
     def _alike(self, home: Partition) -> list[Member]:
-        """The entries that may become one with others, found without a look at all."""
+        """The entries that may be merged or folded, found through the index and not by reading all."""
         self._db.refresh([home])
         self._db.index.catch_up(reads=True)
 
@@ -213,7 +212,7 @@ class Consolidator:
         return _GuardedSummariser(self._summariser, self._breaker, self._db.rules, until, refused)
 
     def _note(self, caller: Caller, level: str, op: str, **said: Any) -> None:
-        """Put into the audit what became of a consolidation."""
+        """Record the outcome of a consolidation in the audit."""
         if self._audit is not None:
             self._audit.record(event_by(caller.actor(None), op, level=level, **said))
 
@@ -239,7 +238,7 @@ class Consolidator:
 
 
 class _GuardedSummariser(Struct, frozen=True):
-    """A summariser that was given. What it does not sum up in time, in text that may be saved, the default does."""
+    """The program's summariser; the default takes its place if it fails, is late, or returns text that is refused."""
 
     inner: Summariser
     breaker: CircuitBreaker

@@ -233,7 +233,7 @@ class PlannedState:
         return totals
 
     def _retire(self, members: Sequence[Member]) -> Tally:
-        """Take these out; returns the tally that this frees."""
+        """Remove these members; returns the tally that this frees."""
         for member in members:
             del self._left[member.entry.uid]
         self.totals = self._without(members)

@@ -216,7 +216,7 @@ def _mem0_memory(item: Any, *, where: str) -> Parsed:
 
 
 def claude(files: Iterable[SourceFile]) -> Parsed:
-    """What Claude remembers, and the instructions and documents of its projects, under keys with the project's name."""
+    """The memories of Claude, and the instructions and documents of its projects under keys with the project's name."""
     parts, others = list[Parsed](), Counter[str]()
     memories, projects = list[tuple[str, dict[str, Any]]](), list[tuple[str, dict[str, Any]]]()
     for file, _, value in _all_values(files):
@@ -294,7 +294,7 @@ def _claude_project(found: Mapping[str, Any], *, names: Mapping[str, str], where
 
 
 def chatgpt(files: Iterable[SourceFile]) -> Parsed:
-    """What ChatGPT remembers and its custom instructions.
+    """The memories of ChatGPT and its custom instructions.
 
     Conversations hold both as the model saw them: the newest instructions and the newest list of memories count, and
     memories that were saved after that list.
@@ -326,7 +326,7 @@ _MESSAGE_DATA = {"user_profile": "about_user_message", "user_instructions": "abo
 
 
 class _Seen:
-    """What the conversations of an export show of memory: the newest of each text, and what was saved and when."""
+    """The memory shown by the conversations of an export: the newest of each text, and saved memories with times."""
 
     def __init__(self) -> None:
         self.newest = dict.fromkeys(("user_profile", "user_instructions", "model_set_context"), ("", -1.0))

@@ -47,7 +47,7 @@ class Lease:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Have the lease within; ``LockTimeout`` at once if another process has it."""
+        """Hold the lease within; ``LockTimeout`` at once if another process has it."""
         user = object()
         try:
             with self._taking:

@@ -46,7 +46,7 @@ class CommitNews:
         self._thread: threading.Thread | None = None
 
     def tell(self) -> None:
-        """Let others know soon that something was committed."""
+        """Notify others soon that something was committed."""
         if not self._is_running():  # started before queuing: an interrupt in between would leave the item unsent
             with self._starting:
                 if not self._is_running():
@@ -82,7 +82,7 @@ class CommitNews:
         return self._thread is not None and self._thread.is_alive()
 
     def send(self) -> bool:
-        """Let others know now; returns whether there will be more to tell."""
+        """Notify others now; returns whether more may follow."""
         try:
             self._connections.ask(self._send, {"channel": self.channel}, what="news of a change")
         except MemfilesError as error:

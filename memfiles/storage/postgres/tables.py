@@ -234,7 +234,7 @@ class NoteRows:
 
 
 class LedgerTables:
-    """What is known of a mirror, in two tables of the store; it is used as a ``DerivedDatabase`` is.
+    """The ledger of a mirror in two tables of the store; it is used like a ``DerivedDatabase``.
 
     Nothing of it is lost in a power cut, so nothing is distrusted but the notes on another mirror.
     """
