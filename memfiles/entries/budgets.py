@@ -158,10 +158,6 @@ class FolderTotals(Struct, frozen=True):
                 tally = tally.plus(part)
         return tally
 
-    def plus(self, entry: Entry | EntrySummary, *, times: int = 1) -> FolderTotals:
-        """The totals with this entry; with ``times`` -1 without it."""
-        return self.after([(entry, times)])
-
     def after(self, growth: Iterable[tuple[Entry | EntrySummary, int]]) -> FolderTotals:
         """The totals with the entries that are added (1) and without the removed ones (-1)."""
         tallies, none = dict(self.tallies), Tally()

@@ -220,8 +220,7 @@ class _RemedyPlanner:
             return budgets.select(lambda scope: filter(scope.holds, found), self._over, spared=self._excess.saved)
 
         chosen, left = self._db.index.ask(choose)
-        for each in chosen:
-            self._totals = self._totals.plus(each, times=-1)
+        self._totals = self._totals.after((each, -1) for each in chosen)
         self._over = {scope: tally for scope, tally in left.items() if not tally.is_met}
         self._gone |= {each.uid for each in chosen}
         return chosen

@@ -73,10 +73,7 @@ class EntryChange(Struct, frozen=True):
         return known | {"by": self.by.to_dict()}
 
 
-_CHANGE_FIELDS = (
-    *("revision", "at", "op", "key", "scope", "from_key", "from_scope", "bytes", "removed_bytes"),
-    *("undone_revision", "cause"),
-)
+_CHANGE_FIELDS = "revision at op key scope from_key from_scope bytes removed_bytes undone_revision cause".split()
 
 
 class EntryLog(Struct, frozen=True):

@@ -34,10 +34,7 @@ from memfiles.records.record import NOBODY, Actor
 from memfiles.storage.fork_safety import renew_in_child, start_thread
 from memfiles.storage.home import AUDIT, AuditPages, MemoryHome, home_of
 
-_FIELDS = (
-    *("op", "outcome", "path", "level", "agent", "run", "call", "code", "count"),
-    *("user", "actor", "bytes", "plan", "paths"),
-)
+_FIELDS = "op outcome path level agent run call code count user actor bytes plan paths".split()
 _values_of = attrgetter(*_FIELDS)
 _PATHS_MAX = 200  # records in one line of the audit log
 _LONGEST_WAIT_SECONDS = 1.0

@@ -168,11 +168,7 @@ class MemoryHome(Protocol):
         """Whether anything was kept here yet."""
 
     def open(
-        self,
-        *,
-        now: Callable[[], str],
-        durability: Durability = "fsync",
-        lock_timeout: float = 30.0,
+        self, *, now: Callable[[], str], durability: Durability = "fsync", lock_timeout: float = 30.0
     ) -> RecordStore:
         """The store, made if it is not there; the caller closes it. Errors as of a store."""
 
@@ -309,11 +305,7 @@ class DirectoryHome(Struct, frozen=True):
         return self.directory.is_dir()
 
     def open(
-        self,
-        *,
-        now: Callable[[], str],
-        durability: Durability = "fsync",
-        lock_timeout: float = 30.0,
+        self, *, now: Callable[[], str], durability: Durability = "fsync", lock_timeout: float = 30.0
     ) -> RecordStore:
         from memfiles.storage.store import Store  # late: a reader needs no store
 

@@ -2,7 +2,7 @@
 
 ``quarantine`` holds files that could not be read, moved byte for byte and never followed; ``conflicts`` holds the
 losing sides of merges that were not clean. They are read or deleted only to redact or forget a record, or to settle a
-conflict. The functions raise ``OSError``, ``Quarantine`` raises ``StorageFailed``.
+conflict. ``set_aside`` and ``keep_copy`` raise ``OSError``, ``Quarantine`` raises ``StorageFailed``.
 """
 
 from __future__ import annotations
@@ -64,11 +64,23 @@ class Quarantine(Struct, frozen=True):
 
     def remove(self, path: str, *, holding: Sequence[Piece] | None = None) -> int:
         with storage_failure(f"the copies of {path} cannot be removed"):
-            return remove_copies(self._opened(), path, holding=holding)
+            directory = self._opened()
+            copies = [kept for kept in _everything(directory) if _name_in(kept) == _name_of(path)]
+            removed = [kept for kept in copies if holding is None or _holds(directory, kept, holding)]
+            for kept in removed:
+                _remove(directory, kept)
+            return len(removed)
 
     def remove_if(self, is_unwanted: Callable[[str, bytes], bool]) -> None:
         with storage_failure("the kept copies cannot be removed"):
-            remove_if(self._opened(), is_unwanted)
+            directory = self._opened()
+            for kept in _everything(directory):
+                try:
+                    found = atomic.read(directory, kept, limit=MAX_RECORD_BYTES)
+                except RecordCorrupt:
+                    found = None  # it is a folder, or whatever else stood in the way of a record
+                if is_unwanted(_note_of(directory, kept).path, found[0] if found else b""):
+                    _remove(directory, kept)
 
     def notes(self, folder: str) -> list[KeptCopy]:
         with storage_failure(f"the folder {folder} cannot be listed"), _ABSENT:
@@ -118,26 +130,6 @@ def keep_copy(
     atomic.sync_folder(directory, folder)
     atomic.sync_folder(directory)
     return kept
-
-
-def remove_if(directory: int, is_unwanted: Callable[[str, bytes], bool]) -> None:
-    """Delete the copies that ``is_unwanted``, given the record's path and the bytes, empty if it is not a file."""
-    for kept in _everything(directory):
-        try:
-            found = atomic.read(directory, kept, limit=MAX_RECORD_BYTES)
-        except RecordCorrupt:
-            found = None  # it is a folder, or whatever else stood in the way of a record
-        if is_unwanted(_note_of(directory, kept).path, found[0] if found else b""):
-            _remove(directory, kept)
-
-
-def remove_copies(directory: int, path: str, *, holding: Sequence[Piece] | None = None) -> int:
-    """Delete the copies of the record at ``path``, or those ``holding`` a redacted text; returns how many."""
-    copies = [kept for kept in _everything(directory) if _name_in(kept) == _name_of(path)]
-    removed = [kept for kept in copies if holding is None or _holds(directory, kept, holding)]
-    for kept in removed:
-        _remove(directory, kept)
-    return len(removed)
 
 
 def holds_text(data: bytes, pieces: Sequence[Piece]) -> bool:

@@ -320,10 +320,7 @@ class _Commit(Generic[R]):
     changes the records; see ``CommitHook``.
     """
 
-    __slots__ = (
-        *("_kind", "_listener", "_losing", "_origin", "_paths", "_replaced", "_repository", "_token", "_written"),
-        "events",
-    )
+    __slots__ = "_kind _listener _losing _origin _paths _replaced _repository _token _written events".split()
 
     def __init__(self, repository: RecordRepository[R]) -> None:
         self._repository = repository

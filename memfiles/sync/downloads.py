@@ -183,7 +183,7 @@ class EntryDownloads:
         if is_erasure := bool(redacted) or any(map(is_tombstone, records.values())):
             self.ledger.meta.note("unwiped", "yes")  # before, for the process that finishes it after a kill
         for path, pieces in redacted.items():
-            self.replica.remove_copies(path, holding=pieces)
+            self.replica.home.kept.remove(path, holding=pieces)
         with self.writing:
             written = self.replica.adopt(records)  # 1 durable
             copies = [(record, batch[record.path]) for record in written if record.path not in refused]

@@ -328,7 +328,7 @@ class Reconciler:
             self.ledger.bury(path, revision=planned.buries)
         if planned.redacts and planned.record is not None:
             self.ledger.bury(path, revision=planned.record.revision)  # the next start wipes what a kill leaves here
-            self.replica.remove_copies(path, holding=planned.redacts)
+            self.replica.home.kept.remove(path, holding=planned.redacts)
         return planned
 
     def _plan(self, path: str, local: SyncedRecord, remote: SyncedRecord, row: LedgerRow) -> Resolution:

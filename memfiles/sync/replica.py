@@ -239,10 +239,6 @@ class Replica:
         """Keep a copy of the record at ``path`` in quarantine or conflicts."""
         self.home.kept.keep(path, body, reason=why, at=self._now(), folder=folder, lost=lost)
 
-    def remove_copies(self, path: str, *, holding: Sequence[Piece]) -> None:
-        """Remove copies that hold redacted texts from quarantine and conflicts; ``release_forgotten`` does the rest."""
-        self.home.kept.remove(path, holding=holding)
-
     def _claim(self, entry: Entry, *, on_conflict: ConflictPolicy, mirrored: CopyInMirror) -> Sequence[str]:
         """Make all ids of an entry that was joined with others lead to it, and ``place`` those others."""
         entries = self._opened_entries()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.entries.forget import Forgetter
+from memfiles.errors import StorageFailed
 from memfiles.index.database import PATH
 from memfiles.index.index import Index
 from memfiles.index.text import fts as texts
@@ -77,7 +77,7 @@ def test_a_note_goes_although_it_was_hidden_again(tmp_path: Path) -> None:
         (Index, "forget"),
         (texts, "scrub"),
         (DerivedDatabase, "compact"),
-        pytest.param(quarantine, "remove_if", marks=pytest.mark.directory("others keep copies elsewhere")),
+        pytest.param(quarantine.Quarantine, "remove_if", marks=pytest.mark.directory("others keep copies elsewhere")),
         (Store, "scrub"),
     ],
 )
@@ -136,7 +136,7 @@ def test_a_power_cut_in_the_middle_is_made_good_though_it_takes_the_index(
         entries.save(visitor, "other", "stays")
         for path, body in files_under(tmp_path / "entries").items():
             kept.keep(f"entries/{path}", body, reason="test", at="2026-11-22T00:00:00.000Z", folder=folder)
-    in_a_child(lambda: _forget_until(tmp_path, monkeypatch, quarantine, "remove_if"))
+    in_a_child(lambda: _forget_until(tmp_path, monkeypatch, quarantine.Quarantine, "remove_if"))
     with closing(sqlite3.connect(tmp_path / PATH)) as index, index:
         index.execute("UPDATE meta SET value = 'an earlier boot' WHERE key = 'boot'")
     with entries_in(tmp_path, durability="fsync") as entries:
@@ -160,7 +160,7 @@ def test_kept_copies_that_cannot_be_read_keep_no_forget_of_another_machine_away(
     for file in (tmp_path / ".state").glob("index.sqlite*"):
         file.unlink()
     with monkeypatch.context() as patched, entries_in(tmp_path) as entries:
-        patched.setattr(quarantine, "remove_if", fail)
+        patched.setattr(quarantine.Quarantine, "remove_if", fail)
         entries.search(Visitor(), "animal")
         left = files_holding(tmp_path, WORD)
     with entries_in(tmp_path) as entries:
@@ -170,7 +170,7 @@ def test_kept_copies_that_cannot_be_read_keep_no_forget_of_another_machine_away(
 
 
 def fail(*_: object) -> NoReturn:
-    raise OSError(errno.EIO, "the disk fails")
+    raise StorageFailed("the disk fails")
 
 
 def _forget_until(directory: Path, monkeypatch: pytest.MonkeyPatch, owner: object, method: str) -> None:

@@ -339,7 +339,7 @@ def test_an_entry_of_a_run_leaves_no_file(tmp_path: Path) -> None:
         assert [] == files_holding(tmp_path, *NEEDLES)
 
 
-KEPT = pytest.param(quarantine, "remove_if", marks=pytest.mark.directory("others keep copies elsewhere"))
+KEPT = pytest.param(quarantine.Quarantine, "remove_if", marks=pytest.mark.directory("others keep copies elsewhere"))
 COMMIT = pytest.param(Transactions, "commit", marks=pytest.mark.directory("only its changes are made by this"))
 
 

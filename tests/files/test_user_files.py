@@ -218,7 +218,7 @@ def test_a_redaction_that_was_cut_off_is_finished_though_its_note_is_lost(
 
     def redacted_until_the_copies() -> None:
         with opened(tmp_path, WORKFLOW) as memory:
-            monkeypatch.setattr(quarantine, "remove_copies", lambda *_, **__: os._exit(9))
+            monkeypatch.setattr(quarantine.Quarantine, "remove", lambda *_, **__: os._exit(9))
             memory.manager.redact("diary", SECRET, user="ada")
 
     kept, path = home_of(tmp_path / ".memory").kept, user_file_path("ada", "diary-1")

@@ -104,7 +104,7 @@ def test_copies_that_hold_a_text_are_removed_with_their_reason(tmp_path: Path, d
     for data in (b"a hunter2 b", b"nothing", b"\\u0068unter2"):
         quarantine.keep_copy(directory, "notes.json", data, reason="why", at=AT)
 
-    assert 2 == quarantine.remove_copies(directory, "notes.json", holding=[piece(b"hunter2")])
+    assert 2 == quarantine.Quarantine(directory).remove("notes.json", holding=[piece(b"hunter2")])
     assert [b"nothing"] == [(tmp_path / kept).read_bytes() for kept, _ in quarantine.Quarantine(directory).listing()]
     assert 2 == len(os.listdir(tmp_path / "quarantine"))
 
@@ -114,7 +114,7 @@ def test_copies_of_other_records_are_left_alone(directory: int, other: str) -> N
     """Also of those whose name begins like this one's."""
     quarantine.keep_copy(directory, other, b"hunter2", reason="why", at=AT)
 
-    assert 0 == quarantine.remove_copies(directory, "notes.json", holding=[piece(b"hunter2")])
+    assert 0 == quarantine.Quarantine(directory).remove("notes.json", holding=[piece(b"hunter2")])
 
 
 def test_a_text_is_found_in_a_copy_of_any_size(tmp_path: Path, directory: int) -> None:
@@ -122,7 +122,7 @@ def test_a_text_is_found_in_a_copy_of_any_size(tmp_path: Path, directory: int) -
     kept = quarantine.keep_copy(directory, "notes.json", b"", reason="why", at=AT)
     (tmp_path / kept).write_bytes(b"x" * ((8 << 20) - 3) + b"hunter2" + b"x" * 100)
 
-    assert 1 == quarantine.remove_copies(directory, "notes.json", holding=[piece(b"hunter2")])
+    assert 1 == quarantine.Quarantine(directory).remove("notes.json", holding=[piece(b"hunter2")])
 
 
 def test_what_is_no_file_holds_no_text(tmp_path: Path, directory: int) -> None:
@@ -132,7 +132,7 @@ def test_what_is_no_file_holds_no_text(tmp_path: Path, directory: int) -> None:
     (tmp_path / "notes.json").symlink_to(tmp_path / "nowhere")
     quarantine.set_aside(directory, "notes.json", reason="why", at=AT)
 
-    assert 0 == quarantine.remove_copies(directory, "notes.json", holding=[piece(b"hunter2")])
+    assert 0 == quarantine.Quarantine(directory).remove("notes.json", holding=[piece(b"hunter2")])
 
 
 def test_a_folder_goes_with_all_that_is_in_it_where_a_file_in_it_holds_the_text(tmp_path: Path, directory: int) -> None:
@@ -144,8 +144,8 @@ def test_a_folder_goes_with_all_that_is_in_it_where_a_file_in_it_holds_the_text(
         (tmp_path / "notes.json" / "link").symlink_to(tmp_path / "elsewhere")
         quarantine.set_aside(directory, "notes.json", reason="why", at=AT)
 
-    assert 1 == quarantine.remove_copies(directory, "notes.json", holding=[piece(b"hunter2")])
-    assert 1 == quarantine.remove_copies(directory, "notes.json")
+    assert 1 == quarantine.Quarantine(directory).remove("notes.json", holding=[piece(b"hunter2")])
+    assert 1 == quarantine.Quarantine(directory).remove("notes.json")
     assert [] == os.listdir(tmp_path / "quarantine")
     assert b"hunter2" == (tmp_path / "elsewhere").read_bytes()
 

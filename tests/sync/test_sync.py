@@ -15,7 +15,6 @@ from memfiles.errors import LockTimeout
 from memfiles.sync.dirty_scan import DirtyScan
 from memfiles.sync.dispatcher import LONGEST_WAIT_SECONDS
 from memfiles.sync.engine import Sync
-from memfiles.sync.replica import Replica
 from memfiles.sync.status import status_on_disk
 from mirrors.memory import MemoryMirror
 from mirrors.s3.location import S3Location
@@ -431,7 +430,7 @@ def test_an_error_that_was_put_right_is_told_no_more(
     assert isinstance(sync, Sync)
     sync.flush(60)
     told = []
-    for owner, name in ((Replica, "release_forgotten"), (DirtyScan, "dirty")):
+    for owner, name in ((sync._replica, "release_forgotten"), (DirtyScan, "dirty")):
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, _refuse)
             sync._ledger.meta.note("unwiped", "yes")

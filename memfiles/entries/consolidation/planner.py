@@ -196,7 +196,7 @@ class PlannedState:
     def _fold(self, members: list[Member], note: SummaryNote) -> Step | None:
         """The step; None if the note is not smaller than its episodes, or over a budget of its own."""
         new = EntrySummary("", note.key, members[0].entry.level, category=note.category, size_bytes=note.size_bytes)
-        totals = self._without(members).plus(new)
+        totals = self._without(members).after([(new, 1)])
         is_over_more = excess(self._limits, totals).keys() - excess(self._limits, self.totals).keys()
         if new.size_bytes >= sum(member.summary.size_bytes for member in members) or is_over_more:
             return None
@@ -227,10 +227,7 @@ class PlannedState:
         return any(scope.holds(member.summary) for scope in self.over for member in retired)
 
     def _without(self, members: Iterable[Member]) -> FolderTotals:
-        totals = self.totals
-        for member in members:
-            totals = totals.plus(member.summary, times=-1)
-        return totals
+        return self.totals.after((member.summary, -1) for member in members)
 
     def _retire(self, members: Sequence[Member]) -> Tally:
         """Remove these members; returns the tally that this frees."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from memfiles.entries.transfer.document import FILE_MAX_BYTES, Skipped, printed
+from memfiles.entries.transfer.document import Skipped, printed
 from memfiles.errors import InvalidArgument, RecordCorrupt, reason_of
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor
@@ -58,8 +58,15 @@ class Folder:
                 yield from self._names(path)
 
     def files(self, wanted: Wanted, *, most: int) -> Iterator[SourceFile | Skipped]:
-        """Every wanted file of at most ``most`` bytes, by name, and a ``Skipped`` for everything else."""
-        return read_folder(self._path, wanted, most=most)
+        """Every wanted file of at most ``most`` bytes, by name, and a ``Skipped`` for everything else.
+
+        The folder itself may be reached through a link. ``InvalidArgument`` if it cannot be opened.
+        """
+        try:
+            root = Descriptor.of_directory(self._path)
+        except (OSError, ValueError) as error:
+            raise InvalidArgument(f"{printed(self._path)} cannot be read: {reason_of(error)}") from error
+        yield from _walk(_Place(root, "", 0, most), wanted)
 
     def _names(self, below: str) -> Iterator[str]:
         try:
@@ -79,20 +86,6 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     if read is None:
         raise InvalidArgument(f"there is no file {printed(os.fspath(path))}")
     return read[0]
-
-
-def read_folder(
-    path: str | os.PathLike[str], wanted: Wanted, *, most: int = FILE_MAX_BYTES
-) -> Iterator[SourceFile | Skipped]:
-    """Every wanted file below ``path``, by name, and a ``Skipped`` for everything else.
-
-    The folder itself may be reached through a link. ``InvalidArgument`` if it cannot be opened.
-    """
-    try:
-        root = Descriptor.of_directory(path)
-    except (OSError, ValueError) as error:
-        raise InvalidArgument(f"{printed(os.fspath(path))} cannot be read: {reason_of(error)}") from error
-    yield from _walk(_Place(root, "", 0, most), wanted)
 
 
 def limit_reports(walk: Iterator[SourceFile | Skipped], *, most: int) -> Iterator[SourceFile | Skipped]:

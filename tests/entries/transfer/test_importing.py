@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from memfiles.entries.transfer import exports, folders, formats
-from memfiles.entries.transfer.document import Document, Parsed, Skipped
-from memfiles.entries.transfer.folders import SourceFile, limit_reports, read_folder
+from memfiles.entries.transfer.document import FILE_MAX_BYTES, Document, Parsed, Skipped
+from memfiles.entries.transfer.folders import Folder, SourceFile, limit_reports
 from memfiles.entries.transfer.formats import FORMATS, Format
 from memfiles.entries.transfer.sources import detect, read
 from memfiles.errors import InvalidArgument
@@ -272,7 +272,7 @@ def test_a_folder_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(folders, "FILES_MAX", 3)
 
     with pytest.raises(InvalidArgument, match="more than 3 files"):
-        list(limit_reports(read_folder(tmp_path, everything), most=99))
+        list(limit_reports(Folder(str(tmp_path)).files(everything, most=FILE_MAX_BYTES), most=99))
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_many_reports_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         Skipped("0.bin", "this is not a part of the memory"),
         Skipped("1.bin", "this is not a part of the memory"),
         Skipped(".", "and 3 more that are not a part of the memory"),
-    ] == list(limit_reports(read_folder(tmp_path, lambda path, is_folder: False), most=99))
+    ] == list(limit_reports(Folder(str(tmp_path)).files(lambda path, is_folder: False, most=FILE_MAX_BYTES), most=99))
 
 
 def test_the_root_may_be_reached_through_a_link(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_the_root_may_be_reached_through_a_link(tmp_path: Path) -> None:
     lay(tmp_path, {"real/a": "x"})
     (tmp_path / "link").symlink_to(tmp_path / "real")
 
-    assert [SourceFile("a", b"x")] == list(read_folder(tmp_path / "link", everything))
+    assert [SourceFile("a", b"x")] == list(Folder(str(tmp_path / "link")).files(everything, most=FILE_MAX_BYTES))
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     gc.collect()  # what earlier tests left in cycles would be closed while this one counts
     before = len(os.listdir("/proc/self/fd"))
     read(tmp_path)
-    next(iter(read_folder(tmp_path, everything)))
+    next(iter(Folder(str(tmp_path)).files(everything, most=FILE_MAX_BYTES)))
 
     assert before == len(os.listdir("/proc/self/fd"))
 
