@@ -48,7 +48,7 @@ def open_url(url: str) -> DirectoryMirror:
 
 
 class DirectoryMirror:
-    """One file per object, at the same relative path: a copy of the memory directory that memfiles could open.
+    """One file per object, at the same relative path: a directory that memfiles could open; see ``Mirror``.
 
     The directory must exist, as a bucket must: a share that is not mounted looks like a missing directory and must not
     be filled. A version is the SHA-256 of the bytes. Files and folders are private (0600, 0700).
@@ -76,7 +76,6 @@ class DirectoryMirror:
         return iter(sorted(found.items(), key=lambda pair: pair[0].encode()))
 
     def get(self, key: str) -> Stored | None:
-        """See ``Mirror.get``."""
         check_key(key)
         with _failures(self._path / key):
             root = self._root()
@@ -91,7 +90,6 @@ class DirectoryMirror:
                 return None
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
-        """See ``Mirror.put``."""
         check_body(check_key(key), body)
         with _failures(self._path / key), self._changing(key, make=True) as (folder, name):
             old = _read(folder, name)
@@ -104,7 +102,6 @@ class DirectoryMirror:
         return _version(body)
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
-        """See ``Mirror.delete``."""
         check_key(key)
         with (
             _failures(self._path / key),

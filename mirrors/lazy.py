@@ -10,7 +10,7 @@ from memfiles.sync.mirror import ANY, Answer, Condition, Mirror, Stored, check_k
 
 
 class LazyMirror:
-    """Opens its inner mirror once, in the thread that makes the first call.
+    """Opens its inner mirror once, in the thread that makes the first call; see ``Mirror``.
 
     If opening fails, the call fails, and the next call tries again.
     """
@@ -21,15 +21,12 @@ class LazyMirror:
         self._opened: Mirror | None = None
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        """See ``Mirror.list``."""
         return self._inner().list(prefix)
 
     def get(self, key: str) -> Stored | None:
-        """See ``Mirror.get``."""
         return self._inner().get(key)
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
-        """See ``BulkMirror.get_many``."""
         asked = check_keys(keys)
         try:
             return get_many(self._inner(), asked)
@@ -37,15 +34,12 @@ class LazyMirror:
             return iter([(key, error) for key in asked])
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
-        """See ``Mirror.put``."""
         return self._inner().put(key, body, when=when)
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
-        """See ``Mirror.delete``."""
         self._inner().delete(key, when=when)
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
-        """See ``CandidMirror.shortcomings``."""
         return shortcomings_of(self._inner(), key)
 
     def _inner(self) -> Mirror:

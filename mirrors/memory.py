@@ -10,7 +10,7 @@ from memfiles.sync.mirror import ANY, Condition, Stored, check_body, check_key, 
 
 
 class MemoryMirror:
-    """Keeps objects in a dict, for the lifetime of the process.
+    """Keeps objects in a dict, for the lifetime of the process; see ``Mirror``.
 
     Like an ETag, a version is the digest of the bytes, so that putting the same bytes again brings the version back.
     """
@@ -27,13 +27,11 @@ class MemoryMirror:
         return iter(sorted(found, key=lambda pair: pair[0].encode()))
 
     def get(self, key: str) -> Stored | None:
-        """See ``Mirror.get``."""
         check_key(key)
         with self._lock:
             return self._objects.get(key)
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
-        """See ``Mirror.put``."""
         check_key(key)
         new = Stored(check_body(key, body), hashlib.sha256(body).hexdigest())
         with self._lock:
@@ -44,7 +42,6 @@ class MemoryMirror:
         return new.version
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
-        """See ``Mirror.delete``."""
         check_key(key)
         with self._lock:
             if old := self._objects.get(key):

@@ -19,7 +19,7 @@ from memfiles.sync.mirror import (
 
 
 class PrefixedMirror:
-    """The keys of ``inner`` below the folder ``prefix``. Prefix and key together keep to the limit of a key."""
+    """The keys of ``inner`` below the folder ``prefix``, which counts for the limit of a key; see ``Mirror``."""
 
     def __init__(self, inner: Mirror, prefix: str) -> None:
         """``prefix`` is a path without a slash at either end."""
@@ -27,31 +27,25 @@ class PrefixedMirror:
         self._folder = check_key(prefix) + "/"
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        """See ``Mirror.list``."""
         check_prefix(prefix)
         found = self._inner.list(self._folder + prefix)
         inside = ((key.removeprefix(self._folder), version) for key, version in found)
         return ((key, version) for key, version in inside if is_key(key))
 
     def get(self, key: str) -> Stored | None:
-        """See ``Mirror.get``."""
         return self._inner.get(self._inside(key))
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
-        """See ``BulkMirror.get_many``."""
         found = get_many(self._inner, [self._inside(key) for key in keys])
         return ((key.removeprefix(self._folder), answer) for key, answer in found)
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
-        """See ``Mirror.put``."""
         return self._inner.put(self._inside(key), body, when=when)
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
-        """See ``Mirror.delete``."""
         self._inner.delete(self._inside(key), when=when)
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
-        """See ``CandidMirror.shortcomings``."""
         return shortcomings_of(self._inner, self._inside(key))
 
     def _inside(self, key: str) -> str:

@@ -19,44 +19,36 @@ from memfiles.sync.mirror import (
 
 
 class CountingMirror:
-    """Passes calls on to ``inner``; ``report`` is called with (done, total) for each object of a ``get_many``."""
+    """Passes calls on to ``inner``, and reports (done, total) for each object of a ``get_many``; see ``Mirror``."""
 
     def __init__(self, inner: Mirror, report: Callable[[int, int], None]) -> None:
         self._inner = inner
         self._report = report
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        """See ``Mirror.list``."""
         return self._inner.list(prefix)
 
     def get(self, key: str) -> Stored | None:
-        """See ``Mirror.get``."""
         return self._inner.get(key)
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
-        """See ``BulkMirror.get_many``."""
         asked = check_keys(keys)
         for number, answer in enumerate(get_many(self._inner, asked), start=1):
             self._report(number, len(asked))
             yield answer
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
-        """See ``Mirror.put``."""
         return self._inner.put(key, body, when=when)
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
-        """See ``Mirror.delete``."""
         self._inner.delete(key, when=when)
 
     def takes(self, key: str) -> bool:
-        """See ``SelectiveMirror.takes``."""
         return takes(self._inner, key)
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
-        """See ``CandidMirror.shortcomings``."""
         return shortcomings_of(self._inner, key)
 
     def note(self, key: str, why: str, *, version: str | None) -> None:
-        """See ``NotingMirror.note``."""
         if isinstance(self._inner, NotingMirror):
             self._inner.note(key, why, version=version)

@@ -47,7 +47,7 @@ def connect(location: S3Location) -> Mirror:
 
 
 class S3Mirror:
-    """A bucket as a mirror. If the endpoint ignores conditions, it reads, compares and writes, and warns once."""
+    """A bucket as a mirror; see ``Mirror``. If conditions are ignored, it reads, compares and writes, and warns once."""
 
     def __init__(self, bucket: Bucket, *, session: Any = None) -> None:
         """``session`` provides credentials for obstore (None: boto3 reads everything)."""
@@ -62,7 +62,6 @@ class S3Mirror:
         return iter(sorted(found.items(), key=lambda pair: pair[0].encode()))
 
     def get(self, key: str) -> Stored | None:
-        """See ``Mirror.get``."""
         return self._bucket.read(check_key(key))
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
@@ -85,7 +84,6 @@ class S3Mirror:
         raise _undecided(key)
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
-        """See ``Mirror.delete``."""
         check_key(key)
         for _ in range(_ROUNDS):
             try:

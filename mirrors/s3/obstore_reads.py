@@ -76,7 +76,7 @@ def address_of(endpoint: str, bucket: str) -> tuple[str, bool]:
 
 
 class ObstoreReads:
-    """Reads objects of one bucket through obstore if possible. Threads may share it."""
+    """Reads objects of one bucket through obstore if possible; see ``Bucket``. Threads may share it."""
 
     def __init__(self, store: S3Store, bucket: Bucket, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -90,7 +90,6 @@ class ObstoreReads:
         return self._wasted >= _WASTED
 
     def read(self, key: str) -> Stored | None:
-        """See ``Bucket.read``."""
         return self._bucket.read(key) if self.has_given_up else believed(lambda: self._read(key), key)
 
     def _read(self, key: str) -> tuple[Stored | None, bool]:

@@ -45,7 +45,7 @@ def guarded(inner: Mirror, *, key: str | None = None, encrypt: bool = False) -> 
 
 
 class SealedMirror:
-    """Keeps envelopes in ``inner``; its own bodies are those inside, and its versions are those of the envelopes.
+    """Keeps envelopes in ``inner``: its bodies are those inside, its versions those of the envelopes; see ``Mirror``.
 
     Sealing a body twice gives different bytes, so two bodies are the same if they are so once opened.
     """
@@ -67,7 +67,6 @@ class SealedMirror:
         return self._opened(key, stored) if stored else None
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
-        """See ``BulkMirror.get_many``."""
         return _each(get_many(self._inner, keys), self._opened)
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
@@ -85,15 +84,12 @@ class SealedMirror:
             raise
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
-        """See ``Mirror.delete``."""
         self._inner.delete(key, when=when)
 
     def takes(self, key: str) -> bool:
-        """See ``SelectiveMirror.takes``."""
         return takes(self._inner, key)
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
-        """See ``CandidMirror.shortcomings``."""
         return shortcomings_of(self._inner, key)
 
     def _opened(self, key: str, stored: Stored) -> Stored:
@@ -105,13 +101,12 @@ class SealedMirror:
 
 
 class UnsealedMirror:
-    """Passes calls on to ``inner``; a sealed object is a ``CopyRefused``, as its reader has no key."""
+    """Passes calls on to ``inner``; a sealed object is a ``CopyRefused``, as its reader has no key; see ``Mirror``."""
 
     def __init__(self, inner: Mirror) -> None:
         self._inner = inner
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        """See ``Mirror.list``."""
         return self._inner.list(prefix)
 
     def get(self, key: str) -> Stored | None:
@@ -120,23 +115,18 @@ class UnsealedMirror:
         return _unsealed(key, stored) if stored else None
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
-        """See ``BulkMirror.get_many``."""
         return _each(get_many(self._inner, keys), _unsealed)
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
-        """See ``Mirror.put``."""
         return self._inner.put(key, body, when=when)
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
-        """See ``Mirror.delete``."""
         self._inner.delete(key, when=when)
 
     def takes(self, key: str) -> bool:
-        """See ``SelectiveMirror.takes``."""
         return takes(self._inner, key)
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
-        """See ``CandidMirror.shortcomings``."""
         return shortcomings_of(self._inner, key)
 
 

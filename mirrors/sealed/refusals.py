@@ -41,7 +41,7 @@ class Notes(Protocol):
 
 
 class NotedMirror:
-    """Passes calls on to ``inner``. An object is noted from when it is refused until it is sound, changed or gone.
+    """Passes calls on to ``inner``, and notes refused objects until they are sound, changed or gone; see ``Mirror``.
 
     A listing tells whether it is changed or gone. A refusal without a version, such as that of a folder in the place of
     an object, says nothing about what is listed, so its note goes with the next listing.
@@ -54,7 +54,6 @@ class NotedMirror:
         self._refused: dict[str, _Note] | None = None
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        """See ``Mirror.list``."""
         found = list(self._inner.list(prefix))
         if not prefix:
             with self._noting:
@@ -64,7 +63,6 @@ class NotedMirror:
         return iter(found)
 
     def get(self, key: str) -> Stored | None:
-        """See ``Mirror.get``."""
         try:
             stored = self._inner.get(key)
         except CopyRefused as error:
@@ -74,7 +72,6 @@ class NotedMirror:
         return stored
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Answer]]:
-        """See ``BulkMirror.get_many``."""
         for key, answer in get_many(self._inner, keys):
             if not isinstance(answer, MirrorUnavailable):
                 self._note_sound(key)
@@ -83,26 +80,21 @@ class NotedMirror:
             yield key, answer
 
     def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
-        """See ``Mirror.put``."""
         version = self._inner.put(key, body, when=when)
         self._note_sound(key)
         return version
 
     def delete(self, key: str, *, when: Condition = ANY) -> None:
-        """See ``Mirror.delete``."""
         self._inner.delete(key, when=when)
         self._note_sound(key)
 
     def takes(self, key: str) -> bool:
-        """See ``SelectiveMirror.takes``."""
         return takes(self._inner, key)
 
     def shortcomings(self, key: str) -> tuple[str, ...]:
-        """See ``CandidMirror.shortcomings``."""
         return shortcomings_of(self._inner, key)
 
     def note(self, key: str, why: str, *, version: str | None) -> None:
-        """See ``NotingMirror.note``."""
         self._change(key, [version, why])
 
     def _note_sound(self, key: str) -> None:
