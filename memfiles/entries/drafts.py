@@ -403,7 +403,7 @@ def _moment(said_at: object) -> str | None:
     except (ValueError, OverflowError):
         shown = ascii(said_at[:40]) if isinstance(said_at, str) else type(said_at).__name__
         raise InvalidArgument(f"said_at must be a date or a time such as 2026-11-21T09:00:00Z, not {shown}") from None
-    return f"{then:%Y-%m-%dT%H:%M:%S}.{then.microsecond // 1000:03}Z".rjust(24, "0")
+    return then.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _checked_links(links: object) -> tuple[str, ...]:

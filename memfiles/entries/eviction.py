@@ -22,7 +22,7 @@ from memfiles.entries import budgets
 from memfiles.entries.budgets import Budgeted, EntrySummary, FolderTotals, Limit, Tally
 from memfiles.entries.callers import Partition, Scopes
 from memfiles.entries.consolidation.application import Application, Consolidated, with_plan_id
-from memfiles.entries.consolidation.plan import MOST_EPISODES, FirstSentences, Plan, Step, SummaryNote, draft_of_note
+from memfiles.entries.consolidation.plan import MOST_EPISODES, FirstSentences, Plan, Step, SummaryNote, checked_note
 from memfiles.entries.consolidation.planner import Member, PlannedState
 from memfiles.entries.decisions import RecordsByPath, WorkingCopy
 from memfiles.entries.reader import EntryDatabase, summary_of
@@ -303,11 +303,11 @@ class _RemedyPlanner:
     def _admitted(self, note: SummaryNote) -> SummaryNote | None:
         """The note as it may be saved, under a key that is free; None if its text is refused."""
         try:
-            content = self._db.rules.check(draft_of_note(note)).draft.content or ""
+            checked = checked_note(note, self._db.rules)
         except MemfilesError:
             return None
         for number in range(1, _NAMES):
-            named = replace(note, key=note.key if number == 1 else f"{note.key} {number}", content=content)
+            named = replace(checked, key=note.key if number == 1 else f"{note.key} {number}")
             there = self._db.entries([entry_path(self._plan.folder, self._plan.uid_of(named))])
             if not any(entry.is_live(self._now) or not self._may_change(entry.category) for entry in there):
                 return named

@@ -40,29 +40,23 @@ _OF_ROW = tuple(it for it in Found.__struct_fields__ if it in Row._fields and it
 _chosen = attrgetter("tags", "tags_any", "kinds", "category", "kind", "prefix")
 
 
-class Answers:
+class Answers(Struct):
     """The answers of a search: its ``hits``, best first; the record of each is read on demand.
 
     ``meaning``: whether the semantic leg took part; ``why_no_meaning``: why it did not, if it should have.
     ``are_late``: a record had changed before it was read.
     """
 
-    def __init__(
-        self,
-        query: str,
-        hits: Sequence[Hit],
-        *,
-        meaning: bool,
-        why_no_meaning: str | None,
-        read: Callable[[Hit], Found | None],
-    ) -> None:
-        self.query, self.hits, self.meaning, self.why_no_meaning = query, hits, meaning, why_no_meaning
-        self._read = read
-        self.are_late = False
+    query: str
+    hits: Sequence[Hit]
+    meaning: bool
+    why_no_meaning: str | None
+    read: Callable[[Hit], Found | None]
+    are_late: bool = False
 
     def entry(self, hit: Hit) -> Found | None:
         """The entry of a hit; None if it has changed since the search."""
-        entry = self._read(hit)
+        entry = self.read(hit)
         self.are_late |= entry is None
         return entry
 

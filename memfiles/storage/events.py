@@ -31,7 +31,7 @@ from memfiles.records import late_logger as _log
 from memfiles.records import to_json
 from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
-from memfiles.storage.fork_safety import renew_in_child, start_thread
+from memfiles.storage.fork_safety import join_thread, renew_in_child, start_thread
 from memfiles.storage.home import AUDIT, AuditPages, MemoryHome, home_of
 
 _FIELDS = "op outcome path level agent run call code count user actor bytes plan paths".split()
@@ -336,8 +336,7 @@ class _Lines:
         with self._lock:
             timer, self._is_closed = self._timer, True
         self.flush()
-        if timer is not None and timer is not threading.current_thread() and timer.is_alive():
-            timer.join()
+        join_thread(timer)
 
     def report(self, error: Exception) -> None:
         """Say that the log cannot be written, once until it works again."""

@@ -46,6 +46,12 @@ def start_thread(thread: threading.Thread) -> bool:
     return True
 
 
+def join_thread(thread: threading.Thread | None) -> None:
+    """Wait until a thread has ended; not for one that never started, and in a callback not for the thread itself."""
+    if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+        thread.join()
+
+
 class Flag:
     """An ``Event`` that an interrupt (Ctrl-C) in one of its methods cannot leave locked for all other threads."""
 

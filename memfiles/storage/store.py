@@ -25,7 +25,7 @@ from memfiles.records.keys import is_record_path
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic, entry_folders, quarantine, recovery
 from memfiles.storage.atomic import Descriptor, Signature, reason, record_paths_in, storage_failure
-from memfiles.storage.fork_safety import renew_in_child, start_thread
+from memfiles.storage.fork_safety import join_thread, renew_in_child, start_thread
 from memfiles.storage.home import Durability as Durability
 from memfiles.storage.home import MemoryHome
 from memfiles.storage.journal import FOLDER, Journal
@@ -332,8 +332,7 @@ class Checkpointer:
         self._calls.put(None)
         with self._starting:  # a thread can be joined only once it was started
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread() and thread.is_alive():
-            thread.join()
+        join_thread(thread)
 
     def finish(self) -> None:
         """End the thread once it has closed the journal, without waiting: the store was dropped without a close."""

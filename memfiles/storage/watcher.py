@@ -28,7 +28,7 @@ from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, RECORD_SUFFIX, record_path, uid_of
 from memfiles.storage.entry_folders import Pause
 from memfiles.storage.folder_events import SWEEP_SECONDS, FolderEvents
-from memfiles.storage.fork_safety import Flag, renew_in_child, start_thread
+from memfiles.storage.fork_safety import Flag, join_thread, renew_in_child, start_thread
 from memfiles.storage.record_store import RecordStore, RemoteStore
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ class Watcher:
     def close(self) -> None:
         """Stop watching. May be called again, and from a callback."""
         self.end()
-        if self._thread is not threading.current_thread() and self._thread.is_alive():
-            self._thread.join()
+        join_thread(self._thread)
         self._events.close()
 
     def _leave_to_parent(self) -> None:
@@ -248,8 +247,7 @@ class FeedWatcher:
     def close(self) -> None:
         """Stop watching. May be called again, and from a callback."""
         self._ended.set()
-        if self._thread is not threading.current_thread() and self._thread.is_alive():
-            self._thread.join()
+        join_thread(self._thread)
 
     def _leave_to_parent(self) -> None:
         self._ended = Flag()

@@ -47,7 +47,7 @@ def connect(location: S3Location) -> Mirror:
 
 
 class S3Mirror:
-    """A bucket as a mirror; see ``Mirror``. If conditions are ignored, it reads, compares and writes, and warns once."""
+    """A bucket as a mirror; see ``Mirror``. Ignored conditions are replaced by a read, with a warning."""
 
     def __init__(self, bucket: Bucket, *, session: Any = None) -> None:
         """``session`` provides credentials for obstore (None: boto3 reads everything)."""

@@ -30,8 +30,8 @@ from memfiles.entries.consolidation.plan import (
     Step,
     Summariser,
     SummaryNote,
+    checked_note,
     cut,
-    draft_of_note,
 )
 from memfiles.entries.consolidation.planner import Limits, Member, PlannedState, plan_consolidation
 from memfiles.entries.decisions import RecordsByPath
@@ -219,7 +219,7 @@ class Consolidator:
     def _admitted(self, note: SummaryNote) -> SummaryNote | None:
         """The note as it may be saved; None if its text is refused, so that its episodes stay."""
         try:
-            return replace(note, content=self._db.rules.check(draft_of_note(note)).draft.content or "")
+            return checked_note(note, self._db.rules)
         except MemfilesError:
             return None
 
@@ -227,10 +227,7 @@ class Consolidator:
         """The step with the note as it may be saved; labels are checked as well."""
         if step.survivor is not None:
             self._db.rules.check(Draft(step.survivor.key, None, step.tags, links=step.links))
-        if step.note is None:
-            return step
-        draft = self._db.rules.check(draft_of_note(step.note)).draft
-        return replace(step, note=replace(step.note, content=draft.content or ""))
+        return step if step.note is None else replace(step, note=checked_note(step.note, self._db.rules))
 
     def _entries(self, partition: Partition, progress: Progress | None = None) -> list[Entry]:
         self._db.refresh([partition])

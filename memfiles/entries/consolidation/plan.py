@@ -22,7 +22,7 @@ from msgspec import Meta, Struct, to_builtins
 from msgspec.structs import replace
 
 from memfiles.entries.budgets import Tally
-from memfiles.entries.drafts import Draft
+from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.errors import InvalidArgument
 from memfiles.records import converted
 from memfiles.records.entry import GENERAL, MAX_LINKS, MAX_SOURCES, MAX_TAGS, Entry, EntryId, Merged, united_authors
@@ -236,6 +236,11 @@ def draft_of_note(note: SummaryNote) -> Draft:
     return Draft(
         note.key, note.content, note.tags, note.category, "note", note.confidence, note.importance, links=note.links
     )
+
+
+def checked_note(note: SummaryNote, rules: EntryRules) -> SummaryNote:
+    """The note with the text that may be saved; errors as of ``EntryRules.check``."""
+    return replace(note, content=rules.check(draft_of_note(note)).draft.content or "")
 
 
 def is_made_of(note: Entry, *, ids: Collection[str], keys: Collection[str]) -> bool:

@@ -20,7 +20,7 @@ from psycopg import sql
 
 from memfiles.errors import MemfilesError
 from memfiles.records import late_logger as _log
-from memfiles.storage.fork_safety import start_thread
+from memfiles.storage.fork_safety import join_thread, start_thread
 from memfiles.storage.postgres.connections import Connections, is_pooled
 
 COALESCED_SECONDS = 0.05
@@ -72,8 +72,7 @@ class CommitNews:
         """Send what is due, and stop."""
         self._is_ending = True
         self._due.put(None)
-        if self._thread is not None and self._thread.is_alive():
-            self._thread.join()
+        join_thread(self._thread)
         with self._listening:
             if self._ear is not None:
                 self._ear.close()

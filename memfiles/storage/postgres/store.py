@@ -121,16 +121,16 @@ class PostgresStore:
         return f"{self.id}/{self.rows.ask('point', what=_UNLISTED)[0][0]}"
 
     def find(self, path: str) -> tuple[bytes, Signature] | None:
-        return self._rows.find([path]).get(path)
+        return self.rows.find([path]).get(path)
 
     def signature(self, path: str) -> Signature | None:
-        return self._rows.signatures([path]).get(path)
+        return self.rows.signatures([path]).get(path)
 
     def view(self, paths: Iterable[str]) -> DecisionView:
-        return DecisionView(self._rows, [*paths], is_all=True)
+        return DecisionView(self.rows, [*paths], is_all=True)
 
     def paths(self, folder: str = "") -> list[str]:
-        rows = self._rows.ask("paths", folder=f"{folder}/" if folder else "", what=_UNLISTED)
+        rows = self.rows.ask("paths", folder=f"{folder}/" if folder else "", what=_UNLISTED)
         return sorted(path for (path,) in rows)
 
     def checkpoint(self) -> None:
@@ -150,8 +150,8 @@ class PostgresStore:
     def changes(self, since: str | None = None) -> Changes:
         """See ``RecordStore``. A point is what a snapshot of the database had seen, in a history of the database."""
         if (seen := self._seen(since)) is None:
-            return self._told(self._rows.ask("every", what=_UNLISTED), is_all=True)
-        rows = self._rows.ask("changed", **seen, what=_UNLISTED)
+            return self._told(self.rows.ask("every", what=_UNLISTED), is_all=True)
+        rows = self.rows.ask("changed", **seen, what=_UNLISTED)
         told = self._told(rows)
         if rows[0][1]:
             return told
@@ -169,7 +169,7 @@ class PostgresStore:
         """See ``RecordStore``: told by a notification, or found by a look twice a second."""
         if (seen := self._seen(since)) is None:
             return True
-        return self._news.wait(lambda: bool(self._rows.ask("is_behind", **seen, what=_UNLISTED)[0][0]), seconds=seconds)
+        return self._news.wait(lambda: bool(self.rows.ask("is_behind", **seen, what=_UNLISTED)[0][0]), seconds=seconds)
 
     def scrub(self, tables: Sequence[str] = ERASED_FROM) -> None:
         """See ``RecordStore``: return once no row and no dead row holds what is in no record any more.
@@ -202,7 +202,7 @@ class PostgresStore:
         self, wanted: Sequence[str], decide: Decide[T], hook: CommitHook | None
     ) -> tuple[T, dict[str, Signature]]:
         for _ in self._attempts(wanted):
-            told = DecisionView(self._rows, wanted)
+            told = DecisionView(self.rows, wanted)
             try:
                 result, change = decide(told)
             except MemfilesError:
@@ -237,8 +237,8 @@ class PostgresStore:
             before=getattr(self, "connections", None),
         )
         self._news = CommitNews(self.connections)
-        self._rows = self.rows = Rows(self.connections, self._statements)
-        self.kept = KeptRows(self._rows)
+        self.rows = Rows(self.connections, self._statements)
+        self.kept = KeptRows(self.rows)
         self.images = ImageRows(self.connections, self._statements, old=KEPT_SECONDS / 2)
         self._counting = threading.Lock()
 
@@ -292,13 +292,13 @@ class PostgresStore:
                 done = None  # some were removed, and others were changed meanwhile
         finally:
             if done is None:
-                self._rows.forget(told.wanted)
+                self.rows.forget(told.wanted)
                 if hook is not None:
                     hook.failed()
         if done is None:
             return None
         signatures = {each.path: Signature(id, len(each.data), 0) for each in change.versions}
-        self._rows.note({**dict.fromkeys(done), **signatures})
+        self.rows.note({**dict.fromkeys(done), **signatures})
         if done:
             self._news.tell()
         if hook is not None:

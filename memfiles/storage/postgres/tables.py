@@ -99,8 +99,7 @@ class ImageRows:
         self._workspace = {"workspace": connections.location.workspace}
 
     def claim(self, *, format: int, changed: int, pause: float) -> int | None:
-        given = {**self._workspace, "format": format, "changed": changed, "pause": pause, "old": self._old}
-        found = self._connections.ask(self._statements["claim_image"], given, what=_NO_IMAGE)
+        found = self._ask("claim_image", format=format, changed=changed, pause=pause, old=self._old)
         return int(found[0][0]) if found else None
 
     def keep(self, parts: Iterable[bytes], *, format: int, erased: int) -> bool:
@@ -143,8 +142,7 @@ class ImageRows:
 
     def parts(self, *, format: int) -> Iterator[bytes]:
         for number in count():
-            given = {**self._workspace, "part": number, "format": format, "limit": _PART_MAX}
-            found = self._connections.ask(self._statements["get_image"], given, what=_NO_IMAGE)
+            found = self._ask("get_image", part=number, format=format, limit=_PART_MAX)
             if number == 0:
                 if not found:
                     return
