@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from memfiles.entries.budgets import Budget
     from memfiles.entries.consolidation.consolidator import Consolidator
     from memfiles.entries.consolidation.plan import Summariser
-    from memfiles.entries.drafts import Category, EntryRules, Retention
+    from memfiles.entries.drafts import Category, EntryRules
     from memfiles.entries.entries import Entries
     from memfiles.entries.forget import Forgetter
     from memfiles.entries.log import LogReader
@@ -225,7 +225,7 @@ def opened_to_read(workflow: Workflow, home: MemoryHome, cleanup: ExitStack, log
 
 def rules_of(workflow: Workflow, spec: EntriesSpec) -> EntryRules:
     """The rules that a workflow declares for entries."""
-    from memfiles.entries.drafts import EntryRules  # late, as above
+    from memfiles.entries.drafts import EntryRules, Retention  # late, as above
 
     return EntryRules(
         levels=workflow.levels,
@@ -235,7 +235,7 @@ def rules_of(workflow: Workflow, spec: EntriesSpec) -> EntryRules:
         budget=budget_of(spec),
         hydrate_bytes=spec.hydrate_bytes,
         categories={name: _category(name, each) for name, each in spec.categories.items()},
-        retention=retention_of(workflow),
+        retention=Retention(**asdict(workflow.memory.retention)),
         readers=frozenset(name for name, agent in workflow.agents.items() if agent.entries == "r"),
     )
 
@@ -246,13 +246,6 @@ def _category(name: str, spec: CategorySpec) -> Category:
 
     known = BUILT_IN.get(name) or Category(name)
     return Category(name, known.ttl if spec.ttl is None else spec.ttl, spec.scope or known.scope, spec.from_users)
-
-
-def retention_of(workflow: Workflow) -> Retention:
-    """The retention that a workflow declares."""
-    from memfiles.entries.drafts import Retention  # late, as above
-
-    return Retention(**asdict(workflow.memory.retention))
 
 
 def budget_of(spec: EntriesSpec) -> Budget:

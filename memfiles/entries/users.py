@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -109,13 +109,21 @@ class Users:
 
     def __init__(self, db: EntryDatabase, forgetter: Forgetter, *, audit: AuditLog | None) -> None:
         self._db = db
-        self.forgetter = forgetter
+        self._forgetter = forgetter
         self._audit = audit
 
     @property
     def repository(self) -> EntryRepository:
         """The records of all users, and all entries."""
         return self._db.repository
+
+    def release(self, paths: Sequence[str]) -> None:
+        """Remove the earlier content of these records from all that is derived from them; errors as of ``forget``."""
+        self._forgetter.release(paths)
+
+    def strike(self, revisions: Mapping[str, int]) -> None:
+        """Delete the notes of forgets at earlier revisions than these, by path: that content is gone."""
+        self._forgetter.strike(revisions)
 
     def epoch_of(self, user: str) -> str:
         """The epoch of a user now: the one before the first forget, or another one after each."""
@@ -236,21 +244,21 @@ class Users:
         if dry_run:
             return _forgotten(entries, dry_run=True)
         stamp = Stamp(self._db.now(), Actor(actor=actor))
-        why = self.forgetter.checked_why(why)
+        why = self._forgetter.checked_why(why)
         self._bury(epoch, stamp, user=user, why=why)  # 1 durable: from now on its entries are forgotten where met
         entries = list({entry.path: entry for entry in (*entries, *self._entries_of(user, epoch))}.values())
         self._repair(user)  # 2 what cannot be read is the user's too
-        self.forgetter.follow(progress)  # 3 the entries of the epoch, and the notes made of them
+        self._forgetter.follow(progress)  # 3 the entries of the epoch, and the notes made of them
         shared = [entry for entry in entries if not entry.user]  # their readers do not learn for whom
-        self.forgetter.forget_entries(shared, Stamp(stamp.at), why="")  # 4
-        self.forgetter.release([])  # 5 kept copies, also unreadable ones
+        self._forgetter.forget_entries(shared, Stamp(stamp.at), why="")  # 4
+        self._forgetter.release([])  # 5 kept copies, also unreadable ones
         self._log("forget-user", user, count=len(entries), actor=actor)
         self._blank_audit()  # 6
         return _forgotten(entries)
 
     def begin(self) -> None:
         """Finish the forgets that a kill interrupted, and follow those of other machines; a failure is only logged."""
-        self.forgetter.begin()
+        self._forgetter.begin()
         try:
             self._blank_audit()
         except MemfilesError as error:
@@ -259,8 +267,8 @@ class Users:
     def follow(self) -> None:
         """Forget what other machines forgot, and remove it from all but the ledger; errors as of ``Entries.forget``."""
         self._db.refresh()  # every file: one may have been put back by hand
-        self.forgetter.follow()
-        self.forgetter.release([])
+        self._forgetter.follow()
+        self._forgetter.release([])
         self._blank_audit()
 
     def _blank_audit(self) -> None:

@@ -175,13 +175,13 @@ def erase(
             unread.add(path)
             _log.warning("what earlier redactions took out may be in kept copies until the next start: %s", error)
         removed += store.kept.remove(path, holding=pieces)
-    forgetter = records.files.opened().forgetter if isinstance(records, FilesOfUser) else None
-    scrub = partial(forgetter.release, list(lost)) if forgetter is not None else store.scrub
+    of_users = records.files.opened() if isinstance(records, FilesOfUser) else None
+    scrub = partial(of_users.release, list(lost)) if of_users is not None else store.scrub
     revisions = {path: revision for path, (revision, _) in lost.items()}
     _scrub(manager, revisions, scrub)
     try:
         done = {path: revision for path, revision in revisions.items() if path not in unread}
-        (forgetter.strike if forgetter is not None else manager.place.notes.strike_forgets)(done)
+        (of_users.strike if of_users is not None else manager.place.notes.strike_forgets)(done)
     except MemfilesError as error:
         _log.warning("it is redacted, and the next start does so once more: %s", error)
     return removed

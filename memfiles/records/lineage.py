@@ -76,10 +76,10 @@ def common_revision(one: Record, other: Record) -> int:
     """
     one, other = redact_alike(one, other)
     by_text = bool(one.redactions or other.redactions)
-    told = _texts if by_text else _outcomes
-    theirs = {change.revision: (change, yours) for change, yours in told(other)}
+    walk = _texts if by_text else _outcomes
+    theirs = {change.revision: (change, yours) for change, yours in walk(other)}
     newest, oldest = 0, min(theirs, default=0)
-    for change, mine in told(one):
+    for change, mine in walk(one):
         found, yours = theirs.get(change.revision, (None, None))
         if found is None or not is_same_change(change, found):
             newest = newest if change.revision < oldest else 0

@@ -72,8 +72,8 @@ class RecordCopy:
 
     def copy(self, progress: Progress | None = None) -> bool:
         """Copy the records, and again what changes meanwhile; whether all are in the target at the end, or ``left``."""
-        told = self._source.changes()
-        paths = sorted(path for path, seen in told.records.items() if seen is not None)
+        changes = self._source.changes()
+        paths = sorted(path for path, seen in changes.records.items() if seen is not None)
         self.records = len(paths)
         for _ in range(_ROUNDS):
             self._note(self._given.union(_digest(*each) for each in _bodies(self._source, paths)))
@@ -82,8 +82,9 @@ class RecordCopy:
                 self._write(some)
                 if progress is not None:
                     progress(done, len(paths))
-            seen, told = told.records, self._source.changes(told.until)  # all of a folder in which one was changed
-            changed = sorted(path for path, it in told.records.items() if it is not None and it != seen.get(path))
+            # the feed gives all records of a folder in which one was changed
+            seen, changes = changes.records, self._source.changes(changes.until)
+            changed = sorted(path for path, it in changes.records.items() if it is not None and it != seen.get(path))
             stays = self.left | self.alike
             bodies = ((path, body) for path, body in _bodies(self._source, changed) if path not in stays)
             paths = [path for path, body in bodies if body != _body_at(self._target, path)]
@@ -103,10 +104,11 @@ class RecordCopy:
 
     def _look_for_changes(self) -> None:
         """Find the changes made in the target since the last look."""
-        told, seen = self._target.changes(self._until), self._seen  # all records of a folder in which one was changed
-        known = {path: it for path, it in told.records.items() if it is not None and is_settled(it, for_ns=_LONG_NS)}
+        # the feed gives all records of a folder in which one was changed
+        changes, seen = self._target.changes(self._until), self._seen
+        known = {path: it for path, it in changes.records.items() if it is not None and is_settled(it, for_ns=_LONG_NS)}
         self._seen = {**seen, **known}
-        found = ((path, it) for path, it in told.records.items() if uid_of(path) is None)
+        found = ((path, it) for path, it in changes.records.items() if uid_of(path) is None)
         paths = sorted(path for path, it in found if it is None or it != seen.get(path))
         for path in paths:
             self._changed.pop(path, None)
@@ -116,7 +118,7 @@ class RecordCopy:
                 continue  # the mark of a purge yields to any change
             if isinstance(record, Mark) or not self._is_known(record):
                 self._changed[path] = record
-        self._until = told.until
+        self._until = changes.until
 
     def _is_own(self, path: str, body: bytes) -> bool:
         """Whether the record is the target's own: not copied earlier, and not equal to the source's."""
@@ -243,8 +245,8 @@ class RecordCopy:
 
     def _are_all_there(self) -> bool:
         """Compare every record of the source with the target's, byte for byte, and note what both have."""
-        told = self._source.changes().records
-        wanted = sorted(path for path, seen in told.items() if seen is not None and path not in self.unreadable)
+        records = self._source.changes().records
+        wanted = sorted(path for path, seen in records.items() if seen is not None and path not in self.unreadable)
         both: set[bytes] = set()
         for start in range(0, len(wanted), _TOGETHER):
             some = wanted[start : start + _TOGETHER]

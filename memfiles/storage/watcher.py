@@ -256,12 +256,12 @@ class FeedWatcher:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                is_told = self._point is None or self._store.wait(self._point, seconds=_FEED_SECONDS)
-                if is_told or self._left:
-                    told = self._store.changes(self._point)
+                has_news = self._point is None or self._store.wait(self._point, seconds=_FEED_SECONDS)
+                if has_news or self._left:
+                    changes = self._store.changes(self._point)
                     # a change that every process hears of after a restart of the server is not news
-                    self._left |= dict.fromkeys(told.recent if told.complete else told.records)
-                    self._point = told.until
+                    self._left |= dict.fromkeys(changes.recent if changes.complete else changes.records)
+                    self._point = changes.until
                     self._look()
                     self._ended.wait(_CALM_SECONDS)  # what is changed meanwhile is asked for together
                 if not self._left:

@@ -157,26 +157,8 @@ class EntryDownloads:
             return None
 
     def _write(self, batch: Mapping[str, Stored], failures: list[MirrorUnavailable]) -> list[str]:
-        """Write the usable ones of these objects; returns the paths that were written.
-
-        One that needs another object, which cannot be read now, is left out; the reason is added to ``failures``.
-        """
-        records: dict[str, EntryRecord] = {}
-        refused: set[str] = set()
-        for path, stored in batch.items():
-            try:
-                records[path] = self._admitted(found := decode_entry_copy(stored.body, path=path))
-            except RecordCorrupt as error:
-                why = f"{path}: the mirror's copy cannot be used: {error}; delete it there if nobody needs it"
-                _log.warning("%s", why)
-                if isinstance(self.mirror, NotingMirror):
-                    self.mirror.note(path, why, version=stored.version)
-                continue
-            except MirrorUnavailable as error:
-                failures.append(error)
-                continue
-            if records[path] is not found:
-                refused.add(path)
+        """Write the usable objects; returns the paths that were written. ``failures`` are as of ``_usable``."""
+        records, replaced = self._usable(batch, failures)
         if not records:
             return []
         redacted = {path: pieces for path, record in records.items() if (pieces := pieces_in(record))}
@@ -186,17 +168,37 @@ class EntryDownloads:
             self.replica.home.kept.remove(path, holding=pieces)
         with self.writing:
             written = self.replica.adopt(records)  # 1 durable
-            copies = [(record, batch[record.path]) for record in written if record.path not in refused]
-            self.ledger.acknowledge(  # 2
-                *[
-                    Acknowledged(it.path, at.version, at.body, it.revision, digest(encode_copy(it)))
-                    for it, at in copies
-                ],
-                *[Acknowledged(it.path, batch[it.path].version, None, 1) for it in written if it.path in refused],
-            )
+            copies = []
+            for record in written:
+                path, stored = record.path, batch[record.path]
+                copy = Acknowledged(path, stored.version, stored.body, record.revision, digest(encode_copy(record)))
+                copies.append(Acknowledged(path, stored.version, None, 1) if path in replaced else copy)
+            self.ledger.acknowledge(*copies)  # 2
         if is_erasure:  # 3 nothing here holds a text that is gone, also if it was wiped before
             self.ledger.meta.note("unwiped", "yes")
         return [record.path for record in written]
+
+    def _usable(
+        self, batch: Mapping[str, Stored], failures: list[MirrorUnavailable]
+    ) -> tuple[dict[str, EntryRecord], set[str]]:
+        """The records to write for the usable objects, by path, and the paths of those that a mark replaces.
+
+        An object that needs another one, which cannot be read now, is left out; the reason is added to ``failures``.
+        """
+        records: dict[str, EntryRecord] = {}
+        replaced: set[str] = set()
+        for path, stored in batch.items():
+            try:
+                records[path] = self._admitted(found := decode_entry_copy(stored.body, path=path))
+                replaced |= {path} if records[path] is not found else set()
+            except RecordCorrupt as error:
+                why = f"{path}: the mirror's copy cannot be used: {error}; delete it there if nobody needs it"
+                _log.warning("%s", why)
+                if isinstance(self.mirror, NotingMirror):
+                    self.mirror.note(path, why, version=stored.version)
+            except MirrorUnavailable as error:
+                failures.append(error)
+        return records, replaced
 
     def _admitted(self, record: EntryRecord) -> EntryRecord:
         """The record to write for one of the mirror's: a mark for an entry that was forgotten, or is elsewhere now."""

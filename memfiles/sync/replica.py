@@ -390,17 +390,17 @@ class FeedListing:
 
     def _follow(self) -> None:
         with self._following:
-            told = self._store.changes(self._point)
+            changes = self._store.changes(self._point)
             if self._point is None:
                 self._known = {}
-            for path, signature in told.records.items():
+            for path, signature in changes.records.items():
                 known = self._known.setdefault(folder := _folder_of(path), {})
                 if signature is None:
                     known.pop(path, None)
                 else:
                     known[path] = signature
                 self._times[folder] = self._times.get(folder, 0) + 1
-            self._point = told.until
+            self._point = changes.until
 
 
 def _folder_of(path: str) -> str:

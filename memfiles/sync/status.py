@@ -167,8 +167,8 @@ class SyncStatus(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object with every field."""
-        told = list(self.shortcomings) if self.shortcomings is not None else None
-        return {**asdict(self), "conflicts": list(self.conflicts), "shortcomings": told}
+        broken = list(self.shortcomings) if self.shortcomings is not None else None
+        return {**asdict(self), "conflicts": list(self.conflicts), "shortcomings": broken}
 
 
 class SyncReport(Struct, frozen=True):

@@ -11,14 +11,13 @@ The rules this file guards:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from memfiles.entries.budgets import EntrySummary
+from memfiles.entries.budgets import DisplayOrder, EntrySummary
 from memfiles.entries.results import Found, found_in
-from memfiles.index.queries import Offer
 from memfiles.records.entry import LEAST_BLOCK_BYTES, Entry, block_of
 
 HEADING = "## Saved memory"
@@ -29,8 +28,25 @@ HOW_TO = (
 HEAD: Final = f"{HEADING}\nWhat earlier sessions saved. {HOW_TO}"
 HEAD_BYTES: Final = len(HEAD.encode())
 Reason = Literal["pinned", "windowed", "too_big", "over_budget", "expired", "evicted", "deleted", "shadowed", "unknown"]
-Offered = EntrySummary | Offer
-"""An entry as the walk chooses among them."""
+
+
+class Offered(Protocol):
+    """An entry as the walk chooses among them, also the few columns that the index has of it; see ``EntrySummary``."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def level(self) -> str: ...
+    @property
+    def block_bytes(self) -> int: ...
+    @property
+    def is_held(self) -> bool: ...
+    @property
+    def display_order(self) -> DisplayOrder: ...
+    def is_live(self, now: str) -> bool: ...
+
 
 TextLookup = Callable[[Offered], Entry | None]
 """The entry that was offered, None if it is gone meanwhile. Called only for entries that may still fit."""

@@ -218,8 +218,8 @@ class Exchange:
     def _with_ids(self, caller: Caller, drafts: Iterable[ImportedDraft]) -> Iterator[ImportedDraft]:
         """The drafts, with ids for new entries of this owner if nothing is known of these ids, and with none else."""
         ids = {id for each in drafts for id in each.past.ids}
-        told = self._db.index.ask(lambda connection: queries.of_ids(connection, ids))
-        known = {id for path in told if (record := self._db.repository.look(path).record) for id in record.ids}
+        paths = self._db.index.ask(lambda connection: queries.of_ids(connection, ids))
+        known = {id for path in paths if (record := self._db.repository.look(path).record) for id in record.ids}
         for each in drafts:
             by = each.past.provenance.agent if each.past.provenance and each.place.folder != WORKSPACE else None
             is_new = not each.is_there and not each.place.run and by in (None, caller.provenance.agent)

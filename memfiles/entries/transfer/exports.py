@@ -97,43 +97,9 @@ def _with_relations(entity: Document | Skipped, relations: dict[str, list[tuple[
 
 
 def values(data: bytes, *, where: str) -> Iterator[Any]:
-    """The items of a JSON array, or the values in a file, one by one; last a ``Skipped`` if the rest is not JSON.
-
-    An export of years is one array of some hundred MiB, of which only one item is decoded at a time.
-    """
-    utf8 = codecs.getincrementaldecoder("utf-8-sig")()
-    pieces = (data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
-    text, at, is_over, in_array = "", 0, False, False
-    is_start = True
+    """The items of a JSON array, or the values in a file, one by one; last a ``Skipped`` if the rest is not JSON."""
     try:
-        while True:
-            at = _after_blanks(text, at)
-            try:
-                if at == len(text):
-                    raise json.JSONDecodeError("it ends too early", "", 0)
-                if text[at] == ("]" if in_array else "[" if is_start else None):
-                    at, in_array, is_start = at + 1, is_start, False
-                    continue
-                value, end = _DECODER.raw_decode(text, at)
-                end = _after_blanks(text, end)
-                if not is_over and (end == len(text) or (in_array and text[end] not in ",]")):
-                    raise json.JSONDecodeError("it may go on", "", 0)  # a number, cut at its "." or "e"
-            except json.JSONDecodeError:
-                if is_over and at == len(text) and not in_array:
-                    return
-                if is_over:
-                    raise
-                if len(text) - at > _VALUE_MAX:
-                    raise ValueError(f"one value has more than {_VALUE_MAX} characters") from None
-                more = b"".join(islice(pieces, max(1, len(text) // _CHUNK)))  # twice as much, so that it stays linear
-                is_over = not more
-                text, at = text[at:] + utf8.decode(more, final=is_over), 0
-                continue
-            yield value
-            is_start = False
-            if in_array and text[end : end + 1] not in (",", "]"):
-                raise json.JSONDecodeError("a comma is missing", "", 0)
-            at = end + (in_array and text[end] == ",")
+        yield from _decoded(data)
     except UnicodeDecodeError:
         yield Skipped(where, "it is not UTF-8 text")
     except json.JSONDecodeError as error:
@@ -142,6 +108,42 @@ def values(data: bytes, *, where: str) -> Iterator[Any]:
         yield Skipped(where, "it is nested too deeply")
     except ValueError as error:  # a number of thousands of digits
         yield Skipped(where, f"it cannot be read: {error}")
+
+
+def _decoded(data: bytes) -> Iterator[Any]:
+    """See ``values``: an export of years is one array of some hundred MiB, so one item is decoded at a time."""
+    utf8 = codecs.getincrementaldecoder("utf-8-sig")()
+    pieces = (data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
+    text, at, is_over, in_array = "", 0, False, False
+    is_start = True
+    while True:
+        at = _after_blanks(text, at)
+        try:
+            if at == len(text):
+                raise json.JSONDecodeError("it ends too early", "", 0)
+            if text[at] == ("]" if in_array else "[" if is_start else None):
+                at, in_array, is_start = at + 1, is_start, False
+                continue
+            value, end = _DECODER.raw_decode(text, at)
+            end = _after_blanks(text, end)
+            if not is_over and (end == len(text) or (in_array and text[end] not in ",]")):
+                raise json.JSONDecodeError("it may go on", "", 0)  # a number, cut at its "." or "e"
+        except json.JSONDecodeError:
+            if is_over and at == len(text) and not in_array:
+                return
+            if is_over:
+                raise
+            if len(text) - at > _VALUE_MAX:
+                raise ValueError(f"one value has more than {_VALUE_MAX} characters") from None
+            more = b"".join(islice(pieces, max(1, len(text) // _CHUNK)))  # twice as much, so that it stays linear
+            is_over = not more
+            text, at = text[at:] + utf8.decode(more, final=is_over), 0
+            continue
+        yield value
+        is_start = False
+        if in_array and text[end : end + 1] not in (",", "]"):
+            raise json.JSONDecodeError("a comma is missing", "", 0)
+        at = end + (in_array and text[end] == ",")
 
 
 def _all_values(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, int, Any]]:
@@ -181,8 +183,8 @@ def mem0(files: Iterable[SourceFile]) -> Parsed:
         if isinstance(item, dict):
             left_out.update(name for name, value in item.items() if name not in _MEM0_FIELDS and value)
     fields = ", ".join(f"{printed(name)} ({count})" for name, count in sorted(left_out.items())[:20])
-    told = [Skipped("mem0", f"fields without a place in an entry were left out: {fields}")] if left_out else []
-    return as_one([*parts, Parsed(skipped=tuple(told))])
+    skipped = [Skipped("mem0", f"fields without a place in an entry were left out: {fields}")] if left_out else []
+    return as_one([*parts, Parsed(skipped=tuple(skipped))])
 
 
 def _listed_in(value: Any, field: str) -> list[Any]:
@@ -211,8 +213,8 @@ def _mem0_memory(item: Any, *, where: str) -> Parsed:
         expires_at=_moment(item.get("expiration_date")),
         where=where,
     )
-    told = (Skipped(where, f"{lost} of its categories and metadata cannot be tags; the rest was read"),) if lost else ()
-    return as_one([checked_document(document), Parsed(skipped=told)])
+    why = f"{lost} of its categories and metadata cannot be tags; the rest was read"
+    return as_one([checked_document(document), Parsed(skipped=(Skipped(where, why),) if lost else ())])
 
 
 def claude(files: Iterable[SourceFile]) -> Parsed:
@@ -258,22 +260,22 @@ def _project_names(projects: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def _claude_memory(found: Mapping[str, Any], *, names: Mapping[str, str], where: str) -> Parsed:
     of_projects, files = found.get("project_memories") or {}, found.get("memory_files") or []
     texts: list[tuple[str, Any, Any]] = [("claude/memory", found.get("conversations_memory"), None)]
-    told = list[Skipped]()
+    skipped = list[Skipped]()
     if isinstance(of_projects, dict):
         texts += [
             (f"claude/projects/{names.get(uuid, uuid)}/memory", it, None) for uuid, it in limited(of_projects.items())
         ]
     else:
-        told.append(Skipped(where, "project_memories must be an object of texts"))
+        skipped.append(Skipped(where, "project_memories must be an object of texts"))
     for number, file in enumerate(limited(files if isinstance(files, list) else [files])):
         path = _text(file.get("path")) if isinstance(file, dict) else ""
         if not path:
-            told.append(Skipped(f"{where}:memory_files[{number}]", "this memory file has no path"))
+            skipped.append(Skipped(f"{where}:memory_files[{number}]", "this memory file has no path"))
             continue
         steps = [names.get(step, step) for step in path.strip("/").split("/")]
         texts.append((f"claude/{'/'.join(steps)}", file.get("content"), file.get("updated_at")))
     parts = [_kept(key, text, where=where, updated=_moment(at)) for key, text, at in texts]
-    return as_one([*parts, Parsed(skipped=tuple(told))])
+    return as_one([*parts, Parsed(skipped=tuple(skipped))])
 
 
 def _claude_project(found: Mapping[str, Any], *, names: Mapping[str, str], where: str) -> Parsed:

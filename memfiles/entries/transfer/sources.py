@@ -178,7 +178,7 @@ def _exported(path: str, tree: Tree | None, format: Format) -> Parsed:
         return _EXPORT_PARSERS[format]([SourceFile(os.path.basename(path), read_file(path))])
     inner = [Archive(os.path.join(path, name)) for name in sorted(tree.paths())
              if isinstance(tree, Folder) and name.endswith(_ZIP) and "/" not in name]  # fmt: skip
-    told, others = list[Skipped](), 0
+    skipped, others = list[Skipped](), 0
 
     def files() -> Iterator[SourceFile]:
         nonlocal others
@@ -187,23 +187,23 @@ def _exported(path: str, tree: Tree | None, format: Format) -> Parsed:
             if isinstance(item, SourceFile):
                 yield item
             elif item.why != NOT_A_PART:
-                told.append(item)
+                skipped.append(item)
             else:
                 others += 1
 
     parsed = _EXPORT_PARSERS[format](files())
     if others > len(inner):
-        told.append(Skipped(printed(tree.name), f"{others - len(inner)} other files and folders of the export"))
-    return as_one([parsed, Parsed(skipped=tuple(told))])
+        skipped.append(Skipped(printed(tree.name), f"{others - len(inner)} other files and folders of the export"))
+    return as_one([parsed, Parsed(skipped=tuple(skipped))])
 
 
 def _parsed(found: Iterable[SourceFile | Skipped], format: Format) -> Parsed:
     items = list(found)
     files = [item for item in items if isinstance(item, SourceFile)]
     present = frozenset(file.path for file in files)
-    told = Parsed(skipped=tuple(item for item in items if isinstance(item, Skipped)))
+    skipped = Parsed(skipped=tuple(item for item in items if isinstance(item, Skipped)))
     if format == "notes":
-        return as_one([notes.notes(files), told])
+        return as_one([notes.notes(files), skipped])
     parts = []
     for item in items:
         if isinstance(item, Skipped):

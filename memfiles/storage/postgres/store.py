@@ -150,16 +150,16 @@ class PostgresStore:
     def changes(self, since: str | None = None) -> Changes:
         """See ``RecordStore``. A point is what a snapshot of the database had seen, in a history of the database."""
         if (seen := self._seen(since)) is None:
-            return self._told(self.rows.ask("every", what=_UNLISTED), is_all=True)
+            return self._changes_in(self.rows.ask("every", what=_UNLISTED), is_all=True)
         rows = self.rows.ask("changed", **seen, what=_UNLISTED)
-        told = self._told(rows)
+        found = self._changes_in(rows)
         if rows[0][1]:
-            return told
+            return found
         # the server was restarted, or restored, or the point is older than what is kept
         every = self.changes()
-        return Changes(told.until, every.records, every.complete, frozenset(told.records))
+        return Changes(found.until, every.records, every.complete, frozenset(found.records))
 
-    def _told(self, rows: Sequence[tuple[Any, ...]], *, is_all: bool = False) -> Changes:
+    def _changes_in(self, rows: Sequence[tuple[Any, ...]], *, is_all: bool = False) -> Changes:
         found = [row[2:] for row in rows if row[2] is not None]
         records = {path: Signature(version, size, 0) if version is not None else None for path, version, size in found}
         folders = {"", *(path.rpartition("/")[0] for path in records)} if is_all else ()
@@ -202,17 +202,17 @@ class PostgresStore:
         self, wanted: Sequence[str], decide: Decide[T], hook: CommitHook | None
     ) -> tuple[T, dict[str, Signature]]:
         for _ in self._attempts(wanted):
-            told = DecisionView(self.rows, wanted)
+            view = DecisionView(self.rows, wanted)
             try:
-                result, change = decide(told)
+                result, change = decide(view)
             except MemfilesError:
-                if told.holds():
+                if view.holds():
                     raise
                 continue
             if not (change.versions or change.removed or change.aside):
-                if told.holds():
+                if view.holds():
                     return result, {}
-            elif told.is_of_one_time and (signatures := self._carry_out(told, change, hook)) is not None:
+            elif view.is_of_one_time and (signatures := self._carry_out(view, change, hook)) is not None:
                 return result, signatures
         raise AssertionError("the attempts end with an error")
 
@@ -271,11 +271,11 @@ class PostgresStore:
             )
         return str(uuid.uuid5(id, workspace))
 
-    def _carry_out(self, told: DecisionView, change: ChangeSet, hook: CommitHook | None) -> dict[str, Signature] | None:
+    def _carry_out(self, view: DecisionView, change: ChangeSet, hook: CommitHook | None) -> dict[str, Signature] | None:
         """Do what was decided, in one transaction; None if it has to be decided again."""
-        removed = {path: at for path, at in change.removed.items() if told.seen.get(path, at) == at}
+        removed = {path: at for path, at in change.removed.items() if view.seen.get(path, at) == at}
         written = {version.path for version in change.versions}
-        alone = {path: at for path in change.aside if path not in written and (at := told.signature(path)) is not None}
+        alone = {path: at for path in change.aside if path not in written and (at := view.signature(path)) is not None}
         rows: list[tuple[str, int | None, bytes | None]] = [
             (each.path, each.replaces[0] if each.replaces else None, each.data) for each in change.versions
         ]
@@ -287,12 +287,12 @@ class PostgresStore:
         done: set[str] | None = None
         try:
             id = int.from_bytes(os.urandom(8)) >> 2
-            done = self._commit(id, told, sorted(rows, key=itemgetter(0)), change)
-            if done is not None and not all(path in done for path in removed if path in told.seen):
+            done = self._commit(id, view, sorted(rows, key=itemgetter(0)), change)
+            if done is not None and not all(path in done for path in removed if path in view.seen):
                 done = None  # some were removed, and others were changed meanwhile
         finally:
             if done is None:
-                self.rows.forget(told.wanted)
+                self.rows.forget(view.wanted)
                 if hook is not None:
                     hook.failed()
         if done is None:
@@ -306,13 +306,13 @@ class PostgresStore:
         return signatures
 
     def _commit(
-        self, id: int, told: DecisionView, rows: Sequence[tuple[str, int | None, bytes | None]], change: ChangeSet
+        self, id: int, view: DecisionView, rows: Sequence[tuple[str, int | None, bytes | None]], change: ChangeSet
     ) -> set[str] | None:
         """The paths that one transaction changed, None if it has to be decided again."""
-        if len(told.wanted) == len(rows) == 1 and rows[0][2] is not None and not (change.aside or change.erases):
+        if len(view.wanted) == len(rows) == 1 and rows[0][2] is not None and not (change.aside or change.erases):
             return self._commit_one(id, *rows[0])
         new = {path for path, *_ in rows}
-        seen = {path: at[0] if at else None for path, at in told.seen.items() if path not in new}
+        seen = {path: at[0] if at else None for path, at in view.seen.items() if path not in new}
         answer = self.connections.ask(
             self._statements["erase" if change.erases else "change"],
             {
@@ -320,7 +320,7 @@ class PostgresStore:
                 "id": id,
                 "is_durable": self._is_durable,
                 "wait_ms": min(int(self._lock_timeout * 1000), _WAIT_MAX_MS),
-                "locks": self._locks(told.wanted),
+                "locks": self._locks(view.wanted),
                 "seen_paths": list(seen),
                 "seen": list(seen.values()),
                 "aside": list(change.aside),

@@ -151,9 +151,9 @@ class MergeBase:
 
 
 def relation_by_history(local: Record, remote: Record) -> Relation:
-    """The relation told by the version vectors, else by both histories; unknown: nothing in common."""
-    if (told := relation(local, remote)) != "unknown":
-        return told
+    """The relation by the version vectors, else by both histories; unknown: nothing in common."""
+    if (by_origins := relation(local, remote)) != "unknown":
+        return by_origins
     common = common_revision(local, remote)
     if not common:
         return "unknown"
