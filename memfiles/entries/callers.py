@@ -326,9 +326,9 @@ class OperationSpan:
     def __init__(
         self, audit: AuditLog | None, op: str, caller: Caller, *, store: str, readers: Collection[str] = ()
     ) -> None:
-        """``store`` names the memory in spans. ``InvalidArgument`` if the session is closed.
+        """``store`` names the memory in spans; ``readers`` are the agents that may only read.
 
-        ``readers`` are the agents that may only read: ``ReadOnly`` if one of them is to change something.
+        ``InvalidArgument`` if the session is closed, ``ReadOnly`` if a reader would change something.
         """
         check_caller(caller)
         self._audit = audit

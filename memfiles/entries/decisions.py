@@ -48,7 +48,7 @@ _JOINED_MAX = 50  # contents of an entry that another one joins: more would push
 
 
 class EntryLocation(Struct, frozen=True):
-    """The owner of a draft: agent, level, and the user (with the epoch) or run, if any; ``id`` is for a new entry."""
+    """The location of a draft: agent, level, and the user (with the epoch) or run; ``id`` is for a new entry."""
 
     agent: str
     level: str
@@ -64,10 +64,7 @@ class EntryLocation(Struct, frozen=True):
 
 
 def location_of(agent: str, user: tuple[str, str], folder: str, level: str, run: str, *, id: str = "") -> EntryLocation:
-    """The owner of an entry that ``agent`` saves in this partition, for a user (the name and the epoch) or none.
-
-    ``id`` is random, for a new entry.
-    """
+    """The location of an entry that ``agent`` saves in this partition, for a ``user`` (name and epoch) or none."""
     is_of_user = bool(user[0]) and folder == scope_folder(agent, user_hash(user[0]))
     owner = WORKSPACE if folder == WORKSPACE else agent
     return EntryLocation(owner, level, run, *(user if is_of_user else ("", "")), id)
@@ -399,8 +396,8 @@ def _saved_before(entry: Entry, content: str | None, stamp: Stamp) -> int | None
 def _updated_before(entry: Entry, draft: Draft, stamp: Stamp) -> int | None:
     """The revision that this very update made.
 
-    The history does not hold the facets of an update without content. It counts as repeated if the entry has changed
-    since, or still has those facets.
+    The history has no facets: an update without content counts as repeated if the entry changed since, or still has
+    its facets.
     """
     if draft.content is not None:
         return _saved_before(entry, draft.content, stamp)

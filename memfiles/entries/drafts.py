@@ -235,10 +235,7 @@ class EntryRules(Struct, frozen=True):
         return self.categories.get(name) or BUILT_IN.get(name) or Category(name)
 
     def expiry(self, category: str, since: str, ttl: float | None = None) -> str | None:
-        """The expiry of an entry whose content last changed at ``since``; None: it does not expire.
-
-        Its own ``ttl`` overrides the category's.
-        """
+        """The expiry of an entry whose content last changed at ``since``, by its own ``ttl`` or the category's."""
         seconds = self.category(category).ttl if ttl is None else ttl
         return None if seconds is None else later(since, seconds)
 

@@ -91,10 +91,9 @@ class LazyEntries:
         may_change: bool = True,
         has_embedder: bool = False,
     ) -> None:
-        """``assemble`` is called when the entries are opened; see ``assembled``.
+        """``assemble`` opens the entries; see ``assembled``. With ``has_embedder`` it gives them an embedder.
 
-        ``may_change``: closing a session may change entries, as the memory is not only looked at. ``has_embedder``:
-        ``assemble`` gives them one that the workflow need not declare.
+        ``may_change``: closing a session may change entries, as the memory is not opened to be read only.
         """
         self.may_change = may_change
         declared = workflow.memory.entries
@@ -387,10 +386,7 @@ class EntryFiles:
         self._index = index
 
     def folder(self) -> Path:
-        """The folder of all entries, made if it is not there; its caller will look at all files soon.
-
-        ``InvalidArgument`` if the entries are not in files.
-        """
+        """The folder of all entries, created if needed; ``InvalidArgument`` if the entries are not in files."""
         if self._store is None:
             raise InvalidArgument("the entries are not in files: nobody can change them by hand")
         self._index.is_followed = True

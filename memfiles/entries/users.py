@@ -291,7 +291,7 @@ class Users:
         return self._db.entries(reported(paths, progress))
 
     def _repair(self, user: str) -> None:
-        """Put broken files of the user into quarantine, or the last good version back, and remove other files.
+        """Quarantine or restore broken files of the user, and remove files that are not records.
 
         ``StorageFailed`` if something in the user's folders cannot be read or removed.
         """

@@ -246,9 +246,9 @@ class EntryWriter:
         *,
         by: Provenance,
     ) -> _Outcome:
-        """Update an entry that gets another owner: it is saved there and leaves a mark here, in one commit.
+        """Update an entry that gets another owner: save it there and leave a mark here, in one commit.
 
-        What goes from a user to all, or from all to a user, is a new entry there, and its history stays behind.
+        Between a user and all users it becomes a new entry, and its history stays behind.
         """
         target = replace(target, shadows=(*(shadow for shadow in target.shadows if shadow != path), path))
         paths = [target.path, *target.shadows]
@@ -338,7 +338,7 @@ class EntryWriter:
     def _scope_seen(self, own: Scopes, key: str, is_seen: Callable[..., bool]) -> Scope:
         """The nearest scope in which the caller sees the key, else the one that it saves to.
 
-        Of a user's session never one that others see, as another user may have put the key there.
+        For a user's session never a scope that others see: another user may have saved the key there.
         """
         if "run" in own and is_seen(own["run"], key):
             return "run"

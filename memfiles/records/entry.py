@@ -321,9 +321,9 @@ def seen_by_others(by: Actor) -> Actor:
 
 
 def departing(entry: Entry, *, folder: str, key: str, run: str = "") -> Record:
-    """The text of an entry that gets another place or key: its changes say where it was, and the last one its key.
+    """The text of an entry that gets another place or key: its changes note where they were made, the last one the key.
 
-    So whoever sees it there can be told what happened, and nothing that was said where they could not see it.
+    So a log can show a reader at the new place what happened, but no text from a place that the reader could not see.
     """
     place = "" if (folder, run) == (entry.folder, entry.run) else place_tag(entry.folder, entry.level, entry.run)
     history = [replace(it, place=place) if place and not it.place else it for it in entry.text.history]

@@ -86,10 +86,7 @@ def oldest_known(record: Record) -> int:
 
 
 def has_lost(record: Record, *, after: int) -> bool:
-    """Whether text was taken out of a record since this revision, by a redaction or by a forget before it started over.
-
-    Also True where the history does not go back so far.
-    """
+    """Whether a record lost text since this revision, by a redaction or a forget; True if its history is too short."""
     since = {change.revision: change.op for change in record.history if change.revision > after}
     return record.revision > after and (after + 1 not in since or "redact" in since.values())
 
@@ -244,10 +241,7 @@ def without_text(history: Iterable[Change]) -> tuple[Change, ...]:
 
 
 def _cleaned(step: TextChange, before: bytes, was: bytes, now: bytes, clean: Cleaner) -> Change:
-    """The change of the cleaned content ``before`` to ``now``, which ``was`` not cleaned.
-
-    It is only moved, unless its own text had to be cleaned.
-    """
+    """The change of the cleaned content from ``before`` to ``now``, which ``was`` uncleaned: moved, or else computed."""
     change = step.change
     at = change.offset
     for place in (at,) if at is None else (len(clean(was[:at])), at + len(now) - len(was)):

@@ -95,10 +95,7 @@ def common_revision(one: Record, other: Record) -> int:
 
 
 def redact_alike(one: Record, other: Record) -> tuple[Record, Record]:
-    """Both records, each without the texts that only the other one knows to be redacted.
-
-    A redacted change is then redacted in both, and is not taken for another one of the same millisecond.
-    """
+    """Both records, each without the texts that only the other one knows to be redacted: they can be compared then."""
     here, there = lacking(one.redactions, other.redactions), lacking(other.redactions, one.redactions)
     return without(one, here), without(other, there)
 

@@ -39,9 +39,9 @@ class Piece(Struct, frozen=True, gc=False):
 
 
 def piece_of(text: bytes, *, known: Sequence[Piece], nonce: bytes) -> Piece:
-    """The piece of a text that is redacted now; ``nonce`` are random bytes, ``known`` the pieces of the record so far.
+    """The piece of a text that is redacted now; ``nonce`` are random bytes.
 
-    A record keeps to one key, so that a scan translates a content once.
+    It has the key of the ``known`` pieces of the record, so that a scan translates a content once.
     """
     key = min((piece.key for piece in known), default=nonce[_ID_BYTES:NONCE_BYTES].hex())
     width, count = _shape(len(text))

@@ -64,10 +64,9 @@ def file_hash(name: str, found: tuple[int, int, int] | None) -> int:
 
 
 def is_settled(seen: Signature, *, for_ns: int = _TICK_NS) -> bool:
-    """Whether a file was last changed more than ``for_ns`` ago.
+    """Whether a file was last changed more than ``for_ns`` ago: by default, the kernel's clock has ticked since.
 
-    By default, whether any later change must give it another signature, because the tick of its last change is over. A
-    modification time in the future was set by someone, and any further change sets another.
+    Any later change then gives the file another signature. So it does after a modification time in the future.
     """
     return not 0 <= time.time_ns() - seen.mtime_ns <= for_ns
 
@@ -111,10 +110,8 @@ def make_folders(directory: int, folder: str, *, flush: bool) -> None:
 
 
 def names(directory: int, folder: str = ".") -> list[str]:
-    """List the names in the directory, or in a folder of it.
-
-    It is opened each time: the position in the list belongs to the open folder, which threads and forks share.
-    """
+    """The names in the directory, or in a folder of it."""
+    # opened each time: the position in the list belongs to the open folder, which threads and forks share
     return os.listdir(Descriptor.of_folder(directory, folder))
 
 
@@ -301,8 +298,8 @@ def _begin_flush(descriptor: int) -> None:
 def sync_folder(directory: int, folder: str = "") -> None:
     """Flush the names in ``folder`` of the directory (by default, those in the directory itself).
 
-    XFS that shut itself down (its log could not be written) reports success for the flush of a folder without having
-    done anything, as nothing is left to wait for. Only another look at the folder fails then.
+    XFS that shut itself down, as its log could not be written, reports success for the flush of a folder without doing
+    anything. Only another look at the folder fails then.
     """
     descriptor = Descriptor.of_folder(directory, folder) if folder else directory
     os.fsync(descriptor)

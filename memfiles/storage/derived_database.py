@@ -90,10 +90,9 @@ class DerivedFile(Struct, frozen=True):
     def _journaling(self, directory: Path) -> tuple[str, ...]:
         """The pragmas for the journal.
 
-        SQLite maps the index of a write-ahead log into memory, and reserves it by one byte in each 4 KiB. Where blocks
-        are smaller, that leaves holes, and the process dies of SIGBUS on a disk too full to fill them. There the
-        journal is a file (a save and a search take 2 to 20 % longer); exclusive locking converts an older database
-        without mapping anything.
+        SQLite maps the index of a write-ahead log into memory, and reserves one byte in each 4 KiB of it. Smaller
+        blocks leave holes, and the process dies of SIGBUS on a disk too full to fill them. There the journal is a file
+        (a save and a search take 2 to 20 % longer); exclusive locking converts an older database without a mapping.
         """
         if self.journal_mode == "WAL" and os.statvfs((directory / self.path).parent).f_frsize < _MAPPED_BYTES:
             return ("locking_mode = EXCLUSIVE", "journal_mode = TRUNCATE", "locking_mode = NORMAL")
@@ -125,10 +124,10 @@ class DerivedDatabase:
         check: Callable[[sqlite3.Connection], None] | None = None,
         descriptor: int | None = None,
     ) -> None:
-        """Nothing is opened yet. ``descriptor`` is that of the memory directory, which is made if there is none.
+        """Nothing is opened yet; ``descriptor`` is that of the memory directory, None to create it.
 
-        ``check`` is called with every newly opened database of the right format; by default, one that another boot left
-        unsettled is lost.
+        ``check`` gets every newly opened database of the right format; by default, one unsettled by another boot is
+        lost.
         """
         self.file = file
         self._directory = directory
@@ -241,7 +240,7 @@ class DerivedDatabase:
             self._connection = None
 
     def _leave_room(self, connection: sqlite3.Connection) -> None:
-        """Keep no write-ahead log on a nearly full disk; without room for what it has, remove the database as well.
+        """Empty the write-ahead log on a nearly full disk; if there is no room for that, remove the database.
 
         Records need that room: a log that fills the disk could never be written back, and would refuse every change.
         """

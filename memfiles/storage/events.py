@@ -290,11 +290,11 @@ class _Lines:
         self._write(is_hurried=False)
 
     def _write(self, *, is_hurried: bool) -> None:
-        """Write the lines that wait, in their order; a line that cannot be written is lost, which is reported.
+        """Write the waiting lines in order; a line that cannot be written is lost, and that is reported.
 
-        ``is_hurried``: they go on waiting if a server is away, as what they tell of was acknowledged already.
-        Threads take turns, each with the lines of all that wait: the second of many has nothing left to write. Whoever
-        has the turn never takes the other lock, so a signal handler that holds that may wait for the turn.
+        ``is_hurried``: the lines go on waiting while a server is away, as their operations are acknowledged already.
+        Threads take turns, each with all waiting lines, so the second of many has nothing left to write. Whoever has
+        the turn never takes the other lock, so a signal handler that holds the other may wait for the turn.
         """
         with self._lock:
             self._waiting_bytes = 0

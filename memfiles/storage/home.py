@@ -55,15 +55,15 @@ class AuditPages(Protocol):
         """Give up what is open; the next call opens it again. Also in a forked child."""
 
     def backwards(self, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, int | str, bytes | None]]:
-        """The lines of the months wanted, the last first: each with its month and place there.
+        """The lines of the wanted months, the last first, each with its month and its place there.
 
-        None for one that cannot be read; the place is a text then if that says why.
+        An unreadable line is None; its place may be a text that says why.
         """
 
     def blank(self, users: Collection[str]) -> None:
-        """Take the runs of users, given by their hashes, out of all lines but those of other users.
+        """Remove the runs of users, given by their hashes, from all lines except those of other users.
 
-        Their own lines lose the ids of their calls and who acted as well, but for those of an operator.
+        Their own lines also lose call ids and actors, except lines of an operator.
         """
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:
@@ -183,10 +183,7 @@ class MemoryHome(Protocol):
 
 
 def real_home(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = None) -> MemoryHome:
-    """The home, whose links are resolved now; see ``_real_directory``.
-
-    ``cache`` is the directory where this machine keeps what is derived, if the home is elsewhere.
-    """
+    """The home with its links resolved now; ``cache`` is where this machine keeps derived data of a home elsewhere."""
     home = home_of(where, cache=cache)
     return DirectoryHome(_real_directory(home.directory)) if isinstance(home, DirectoryHome) else home
 

@@ -79,10 +79,9 @@ class JournalFile:
 
     @classmethod
     def _create(cls, directory: int, capacity: int, *, new_id: Callable[[], str], flush: bool) -> JournalFile:
-        """A locked file.
+        """Create a locked file; try again if a starting process removed it before it was locked, or after a fork.
 
-        A starting process may take a file that is not locked yet for a dead one's and remove it: then try again. So if
-        there was a fork: the child has the descriptor without knowing, and would keep the lock beyond our life.
+        The child of a fork has the descriptor without knowing, and would keep the lock beyond our life.
         """
         while True:
             name, forks = new_id() + SUFFIX, forks_so_far()
@@ -349,10 +348,9 @@ class Journal:
             raise
 
     def _retire(self, file: JournalFile) -> None:
-        """Give up a broken file.
+        """Give up a broken file: remove it once all that it made durable is flushed in place, else leave it.
 
-        Before another frame is written it must be certain that a failed one does not count: both would be the same
-        revision. The file is removed once all that it made durable is flushed in place, else left for recovery.
+        Before another frame is written, a failed one must certainly not count: both would have the same revision.
         """
         file.end_at_tail()
         if self._state is JournalState.BROKEN:

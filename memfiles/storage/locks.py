@@ -171,10 +171,7 @@ class RecordLocks(ThreadLocks):
         weakref.finalize(self, _close_all, self._files)
 
     def leave_to_parent(self) -> None:
-        """In a forked child: close the parent's files. A lock taken with one would be shared with the parent.
-
-        What a thread of the parent held among its threads, nobody would release here.
-        """
+        """In a forked child: close the files, whose locks are shared with the parent, and start with free locks."""
         self._keep_open = 0
         _close_all(self._files)
         self._inodes.clear()
@@ -251,7 +248,7 @@ class RecordLocks(ThreadLocks):
     def _is_current(self, stripe: int, name: str, descriptor: int) -> bool:
         """Whether the locked file is still the one at its path; with a deleted one, two could hold the lock.
 
-        One that was opened just now was there a moment ago, so it is unless it has lost its name since.
+        A file opened just now is, unless it has lost its name since.
         """
         known = self._inodes.get(stripe)
         if known is None:

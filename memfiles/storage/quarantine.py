@@ -108,8 +108,8 @@ class Quarantine(Struct, frozen=True):
 def set_aside(directory: int, path: str, *, reason: str, at: str, of: str | None = None) -> str:
     """Move whatever is at ``path`` into quarantine, with the reason; returns its new path.
 
-    ``of``: the path of its record, if that is another. The reason is written first: a kill between the two leaves a
-    reason without a file, never a file without a reason.
+    ``of`` is the path of its record, if it is another. The reason is written first, so that no kill leaves a file
+    without a reason.
     """
     kept = _noted_place(directory, of or path, reason=reason, at=at)
     atomic.move(directory, path, to=kept)

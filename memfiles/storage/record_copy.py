@@ -216,7 +216,7 @@ class RecordCopy:
     def _is_known(self, before: Record | Entry) -> bool:
         """Whether the source has the last changes of the target's record, wherever its entry is now.
 
-        One alone may be another's of the same millisecond, as a text that a merge altered may have been any.
+        A single change proves nothing, as it may be another one of the same millisecond whose text a merge altered.
         """
         marks = _records(self._source, map(id_path, _ids_of(before)))
         places = [_path_of(before), *(mark.target for mark in marks if isinstance(mark, Mark) and mark.leads)]

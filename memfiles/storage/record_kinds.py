@@ -236,9 +236,9 @@ def version_of_entry(record: EntryRecord, *, replaces: Signature | None) -> NewV
 
 
 def _unverified(record: Record, **derived: bytes) -> Record:
-    """The record with only the content and changes that were not read back yet; the changes must be in order.
+    """The record with only the content and changes that were not read back yet, itself if none were.
 
-    It is the same one if that is all of it. ``derived`` is what else is known of its encoding.
+    The changes must be in order. ``derived`` holds further known parts of its encoding.
     """
     known: _Verified = vars(record).get(READ_BACK, _NOTHING)
     carried = _carried(record, known.history)
@@ -275,9 +275,9 @@ def _added(record: Record, known: _Verified) -> tuple[str, bytes]:
 
 
 def _completed(data: bytes, record: Record, unread: Record) -> tuple[bytes, Sections]:
-    """The bytes of a record that was read back, made from ``data``, which has only what was unread; notes what was.
+    """The bytes of the whole record, made from the verified ``data`` of its unread parts, which count as read now.
 
-    Encoding it a second time took as long as everything a save does to the index.
+    Encoding the record a second time took as long as everything a save does to the index.
     """
     for change in unread.history:
         vars(change)[READ_BACK] = True
@@ -383,10 +383,7 @@ class _EntryKind:
         return record if isinstance(record, Entry) and record.run else record.stamped(origin)
 
     def is_erasure(self, record: EntryRecord) -> bool:
-        """A mark in place of what was forgotten or purged, but not of a run, or the redacted file of a user.
-
-        Some others erase as well, and are found by what follows them: a scrub of the store.
-        """
+        """A mark of a forget or purge, but not of a run, or a redacted file of a user; a scrub follows the others."""
         if isinstance(record, Entry):
             return bool(record.text.redactions)
         return (record.cleared or record.type == "tombstone") and not (record.run or record.of_run)

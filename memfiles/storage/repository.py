@@ -353,10 +353,7 @@ class _Commit(Generic[R]):
         return ChangeSet(versions, aside=aside, erases=any(map(kind.is_erasure, records)))
 
     def repair(self, path: str, seen: Observed[R]) -> ChangeSet:
-        """The revision of a hand edit, or the last good version of a broken file, which goes to quarantine.
-
-        Without a good version there is no record afterwards.
-        """
+        """The revision of a hand edit, or the last good version, if any, of a broken file, which is quarantined."""
         if seen.record is None:
             return ChangeSet(aside={path: seen.problem or "unreadable"})
         return self.change_set({path: seen}, [seen.record], is_own=seen.by_hand, origin="external")
@@ -393,10 +390,9 @@ class _Commit(Generic[R]):
 
 
 def _bytes_of(seen: Observed[R] | None) -> int:
-    """About what a record that was read takes in memory.
+    """The approximate memory of a record that was read.
 
-    Of an entry, its history three times the bytes that it has on the disk, and its content twice, as a prompt keeps the
-    block that it made of it.
+    For an entry: three times its history on the disk, and twice its content, as a prompt keeps the block made of it.
     """
     if seen is None or seen.signature is None:
         return 0

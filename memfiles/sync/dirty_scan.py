@@ -40,9 +40,9 @@ class DirtyRecord(NamedTuple):
 
 
 class _Compared(Struct):
-    """A folder of entries as of its last scan: its modification time (ns), and the paths to push.
+    """A folder of entries as of its scan ``at`` a time (s, monotonic): modification time (ns) and paths to push.
 
-    ``is_sure``: any later change has another time. ``at``: when it was scanned (s, monotonic).
+    ``is_sure``: any later change has another modification time.
     """
 
     changed_ns: int

@@ -171,10 +171,7 @@ class Ledger:
             return dict(run("SELECT path, version FROM note WHERE version IS NOT NULL").fetchall())
 
     def sending(self, path: str, body: bytes, *, version: str | None, revision: int) -> bool:
-        """Note a put before it is made, so that it is known even if the answer is lost.
-
-        False: the record was redacted meanwhile, and this body must not be sent.
-        """
+        """Note a put before it is sent, in case its answer is lost; False if the record was redacted meanwhile."""
         with self._change() as run:
             run(_NOTE_PATH, path)
             statement = "UPDATE note SET sent = ?, sent_version = ? WHERE path = ? AND redacted <= ?"
@@ -309,10 +306,7 @@ class LedgerMeta:
         return LedgerState(unpacked, redactions, *chores, "entries_fetched" in meta, _shortcomings(meta))
 
     def note(self, key: Literal["last_error", "entries_fetched", "unwiped"], value: str | None) -> None:
-        """Note the last error, for other processes, that all entries were fetched, or that something is to be wiped.
-
-        An acknowledgement of the record that an error names clears it.
-        """
+        """Set a fact for all processes. An acknowledgement of the record that ``last_error`` names clears that."""
         with self._change() as run:
             run(_NOTE, key, value)
 

@@ -172,9 +172,9 @@ def plan_merge(
 
 
 def _may_include(remote: SyncedRecord, sent: SyncedRecord) -> bool:
-    """Whether the mirror's copy can include what was sent: its version vector has the last revision of that exactly.
+    """Whether the mirror's copy can include the sent record: its version vector has exactly that last revision.
 
-    If the directory was put back from a backup, the mirror is beyond that revision, by changes that are unknown here.
+    After a restore from a backup, the mirror is beyond that revision, by changes that are unknown here.
     """
     return any(remote.origins.get(origin) == at == sent.revision for origin, at in sent.origins.items())
 
@@ -382,9 +382,9 @@ class Reconciler:
         return not (isinstance(here, Entry) and fate(here, remote, {}) == "here" and self._move_on(here))
 
     def _move_on(self, entry: Entry, *, is_local: bool = True) -> bool:
-        """Move a copy of an entry, or the copies joined with it, to where it is now; whether that is elsewhere.
+        """Move a copy of an entry, and copies joined with it, to its present path; returns whether that is elsewhere.
 
-        The mirror is asked first what became of another entry that is there: it may have been forgotten.
+        The mirror is asked first about another entry at that path: it may have been forgotten.
         """
         known = self.replica.marks_of(entry.mortal_ids)
         if not known or (found := fate(entry, None, known)) == "forgotten":

@@ -345,9 +345,7 @@ def _offered(
 ) -> tuple[Iterator[Offer], TextLookup]:
     """The pinned entries of a view and then the others, each newest first and read in batches; and their texts.
 
-    Entries for which the block has no room may be left out.
-
-    The texts of ``known`` entries can be looked up before the walk reaches them.
+    Entries too large for the block may be left out. Texts of ``known`` entries can be looked up at any time.
     """
     paths = {entry.uid: entry.path for entry in known}  # offers have paths of their own
     parts = queries.parts(connection, view)

@@ -126,10 +126,10 @@ class Connections:
         recognised: float = RECOGNISED_SECONDS,
         before: Connections | None = None,
     ) -> None:
-        """``patience`` is how many seconds a call goes on when no connection can be had or one is lost.
+        """``patience`` is how many seconds a call goes on while no connection can be had or one is lost.
 
-        A statement that changes something is not sent again ``recognised`` seconds after it was sent first.
-        ``before`` are those of the parent of a forked child, which are kept: to collect them would close them.
+        A statement that changes something is sent again only within ``recognised`` seconds. ``before`` are the
+        connections of a forked child's parent, which are kept: collecting them would close them.
         """
         self.location = location
         self._patience, self._recognised = patience, recognised

@@ -124,9 +124,9 @@ def includes(other: EntryRecord, entry: EntryRecord) -> bool:
 
 
 def _was_another_here(other: EntryRecord, entry: Entry) -> bool:
-    """Whether the directory that made this version had another entry here then, as the other record shows.
+    """Whether the other record shows that the directory which made this version had another entry at the path.
 
-    This happens if two machines started from copies of one directory and both kept its id.
+    This happens when two machines start from copies of one directory and both keep its id.
     """
     if isinstance(other, Mark):  # made from the version before, in the same directory
         began = other.revision - 1 if other.left and {*other.left}.isdisjoint(entry.ids) else None
@@ -255,9 +255,9 @@ def _two_entries(
 
 
 def _has_every_change_of(entry: Entry, other: Entry) -> bool:
-    """Whether an entry has every change of the other one, which a sync has at most moved here, as its history says.
+    """Whether the history of an entry has every change of the other one, apart from moves by a sync.
 
-    Version vectors do not tell, as those of two paths have nothing in common.
+    The version vectors of two paths have nothing in common, so they do not tell.
     """
     here, there = later_changes(entry.text, other.text)
     made = [each for each in there if (change := each[0]).op != "merge" or change.bytes or change.old]

@@ -67,10 +67,10 @@ class MergeResult(Struct, Generic[R_co], frozen=True):
 
 
 def adopt(remote: Record, *, metadata: Metadata, revision: int, at: str) -> Record:
-    """The remote copy as it is stored here over ``revision``: byte for byte, if it is declared alike.
+    """The remote copy as stored here over ``revision``: byte for byte, if its declared metadata are the same.
 
-    Different metadata replace its own without a change in the history: otherwise two directories with different
-    declarations would answer each other's changes for ever.
+    Different metadata replace its own without a change in the history, or two directories with different declarations
+    would answer each other's changes for ever.
     """
     record = remote
     if metadata_in(remote) != metadata or remote.provisional:
@@ -163,9 +163,9 @@ def merge(
 
 
 def _cleaned(local: Record, remote: Record, *, base: Record | None, at: str) -> _Copies:
-    """Both copies and their base without the texts that only one of them, or none but the base, still has.
+    """Both copies and their base, each without the texts that only the others know to be redacted.
 
-    A piece that both have is applied to neither: who wrote that text again already knew of the redaction.
+    A piece that both copies have is applied to neither: who wrote that text again already knew of the redaction.
     """
     here, there = lacking(local.redactions, remote.redactions), lacking(remote.redactions, local.redactions)
     known = (*local.redactions, *remote.redactions)
@@ -182,8 +182,8 @@ def _cleaned(local: Record, remote: Record, *, base: Record | None, at: str) -> 
 def _parted_alike(local: Record, remote: Record, merge_base: MergeBase | None) -> tuple[Record, Record]:
     """Both copies without the parts of a redacted text that the other one lost before the two diverged.
 
-    Whoever redacted a text took out its parts as well, as they were before it was put together, and the other copy may
-    have nothing but such a part. The contents where they diverged tell it, if the histories of both reach back to that.
+    A redaction also removes the parts from which its text was put together, and the other copy may have such a part
+    alone. The contents at the merge base show it, if both histories reach back that far.
     """
     if merge_base is None or merge_base.is_seed or relation(local, remote) != "diverged":
         return local, remote
@@ -268,9 +268,9 @@ def _rebased(copies: _Copies, *, winner: Side) -> Rebased:
 
 
 def _merged_at_open_end(copies: _Copies) -> str | None:
-    """The text of both if one was appended to a line without an end and they merge as wholes; None if they do not.
+    """The merged text if one was appended to a line without an end and both merge cleanly as wholes; else None.
 
-    What is appended to such a line joins it, so that an edit of either, rebased by itself, would replace the whole.
+    Text appended to such a line joins it, so that an edit of either, rebased by itself, would replace the whole line.
     """
     base = copies.merge_base
     if base is None or not base.is_exact or base.content is None:
