@@ -241,7 +241,7 @@ def without_text(history: Iterable[Change]) -> tuple[Change, ...]:
 
 
 def _cleaned(step: TextChange, before: bytes, was: bytes, now: bytes, clean: Cleaner) -> Change:
-    """The change of the cleaned content from ``before`` to ``now``, which ``was`` uncleaned: moved, or else computed."""
+    """The change of the cleaned content from ``before`` to ``now``, which ``was`` uncleaned: moved, else computed."""
     change = step.change
     at = change.offset
     for place in (at,) if at is None else (len(clean(was[:at])), at + len(now) - len(was)):
