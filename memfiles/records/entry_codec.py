@@ -50,7 +50,7 @@ from memfiles.records.keys import (
     scope_folder,
     user_hash,
 )
-from memfiles.records.marks import EntryRecord, Mark, MarkType, UserHash, UserHashIfAny
+from memfiles.records.marks import AnyRecord, EntryRecord, Mark, MarkType, UserHash, UserHashIfAny
 from memfiles.records.record import (
     FORMAT,
     FORMAT_2,
@@ -322,7 +322,7 @@ class Inspection(Struct, frozen=True):
 def inspect(data: bytes) -> Inspection | None:
     """Inspect a record of any type; None if ``data`` is not one."""
     try:
-        found: Record | EntryRecord = read_entry(data) if _TYPE.match(data) else read_record(data)
+        found: AnyRecord = read_entry(data) if _TYPE.match(data) else read_record(data)
         text = found.text if isinstance(found, Entry) else found
         changes = [change.revision for change in text.history] if isinstance(text, Record) else [found.revision]
         check_revision(found.revision, changes, of="")

@@ -17,12 +17,11 @@ from typing import Literal
 from memfiles.errors import InvalidArgument, RevisionUnknown
 from memfiles.records.entry import Entry
 from memfiles.records.history import contents, inserted, without
-from memfiles.records.marks import Mark
+from memfiles.records.marks import AnyRecord
 from memfiles.records.record import MAX_ORIGINS, ORIGIN_PATTERN, Change, Origins, Record
 from memfiles.records.redactions import MARKER, lacking
 
 Relation = Literal["equal", "behind", "ahead", "diverged", "unknown"]
-HasOrigins = Record | Entry | Mark
 PutIn = bytes | Literal["redacted"] | None  # the text of a change; None: unknown, so it may be any
 
 
@@ -38,7 +37,7 @@ def check_origin(origin: str | None) -> str | None:
     return origin
 
 
-def all_origins(one: HasOrigins, other: HasOrigins) -> Origins:
+def all_origins(one: AnyRecord, other: AnyRecord) -> Origins:
     """The version vector of a record that includes both of these."""
     both = one.origins.keys() | other.origins.keys()
     return {origin: max(one.origins.get(origin, 0), other.origins.get(origin, 0)) for origin in both}

@@ -28,6 +28,7 @@ from memfiles.records.record import (
     NOBODY,
     Actor,
     Origins,
+    Record,
     Revision,
     Timestamp,
     latest_origins,
@@ -136,6 +137,7 @@ class Mark(Struct, frozen=True, dict=True):
 
 
 EntryRecord = Entry | Mark
+AnyRecord = Record | EntryRecord
 
 
 def vacated(entry: Entry, at: str, *, by: Actor = NOBODY, target: str = "", is_private: bool = False) -> Mark:

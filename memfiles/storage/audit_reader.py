@@ -27,7 +27,7 @@ from memfiles.records.record import TIMESTAMP_PATTERN
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, storage_failure
 from memfiles.storage.events import AuditEvent
-from memfiles.storage.home import AUDIT, MemoryHome, home_of
+from memfiles.storage.home import AUDIT, MemoryPlace, home_of
 
 NAMED_MAX = 20  # damaged places that are named; more are only counted
 _AT = late_pattern(TIMESTAMP_PATTERN[1:-1])
@@ -130,7 +130,7 @@ def _paths_of(event: AuditEvent) -> Sequence[str]:
 class AuditReader(Struct):
     """Reads one log once, and counts what is ``damaged``."""
 
-    where: str | PathLike[str] | MemoryHome
+    where: MemoryPlace
     wanted: AuditFilter = AuditFilter()
     damaged: int = 0
     places: list[str] = field(default_factory=list)
@@ -206,9 +206,7 @@ def _event_in(line: bytes | None) -> AuditEvent | None:
     return event if _AT.fullmatch(event.at) else None
 
 
-def drop_months(
-    where: str | PathLike[str] | MemoryHome, *, now: str, after_seconds: int, dry_run: bool = False
-) -> tuple[str, ...]:
+def drop_months(where: MemoryPlace, *, now: str, after_seconds: int, dry_run: bool = False) -> tuple[str, ...]:
     """Remove the months of the audit that have been over for so long; returns them, such as ``2026-11``.
 
     ``StorageFailed``.

@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, repeat
 from operator import attrgetter, itemgetter
-from os import PathLike
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar
 
@@ -32,7 +31,7 @@ from memfiles.records import to_json
 from memfiles.records.keys import ID_PATHS, USERS, user_in
 from memfiles.records.record import NOBODY, Actor
 from memfiles.storage.fork_safety import join_thread, renew_in_child, start_thread
-from memfiles.storage.home import AUDIT, AuditPages, MemoryHome, home_of
+from memfiles.storage.home import AUDIT, AuditPages, MemoryHome, MemoryPlace, home_of
 
 _FIELDS = "op outcome path level agent run call code count user actor bytes plan paths".split()
 _values_of = attrgetter(*_FIELDS)
@@ -181,9 +180,7 @@ class AuditLog:
     A forked child starts without the lines that wait here.
     """
 
-    def __init__(
-        self, where: str | PathLike[str] | MemoryHome, *, reads: bool = False, now: Callable[[], str] = utc_now
-    ) -> None:
+    def __init__(self, where: MemoryPlace, *, reads: bool = False, now: Callable[[], str] = utc_now) -> None:
         """Nothing is made before the first event. ``reads``: the log says who read what."""
         self.reads = reads
         self._now = now

@@ -89,7 +89,7 @@ class KeptConflicts(KeptCopies, Protocol):
 class StateNotes(ForgetNotes, Protocol):
     """Small notes about a memory, derived like an index: losing one costs requests; and those of ``ForgetNotes``."""
 
-    def get(self, name: str) -> Note | None:
+    def get(self, name: str) -> bytes | None:
         """A note."""
 
     def put(self, name: str, body: bytes, *, makes: bool = False) -> None:
@@ -97,12 +97,6 @@ class StateNotes(ForgetNotes, Protocol):
 
     def delete(self, name: str) -> None:
         """Remove a note, if there is one."""
-
-
-class Note(Struct, frozen=True):
-    """The bytes of a note."""
-
-    body: bytes
 
 
 class Turns(Protocol):
@@ -182,7 +176,11 @@ class MemoryHome(Protocol):
         """The facts about a store for its operator; None for a directory, or if nothing was kept yet."""
 
 
-def real_home(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = None) -> MemoryHome:
+MemoryPlace = str | PathLike[str] | MemoryHome
+"""The path of a directory, the URL of a store, or a home."""
+
+
+def real_home(where: MemoryPlace, *, cache: Path | None = None) -> MemoryHome:
     """The home with its links resolved now; ``cache`` is where this machine keeps derived data of a home elsewhere."""
     home = home_of(where, cache=cache)
     return DirectoryHome(_real_directory(home.directory)) if isinstance(home, DirectoryHome) else home
@@ -202,7 +200,7 @@ def _real_directory(path: str | os.PathLike[str]) -> Path:
     return real
 
 
-def home_of(where: str | PathLike[str] | MemoryHome, *, cache: Path | None = None) -> MemoryHome:
+def home_of(where: MemoryPlace, *, cache: Path | None = None) -> MemoryHome:
     """The home at a path or a store's URL; a home as it is. Nothing is opened. ``InvalidArgument`` for another URL."""
     name = os.fspath(where) if isinstance(where, (str, PathLike)) else where
     if isinstance(name, str):
@@ -331,12 +329,12 @@ class NoteFiles(Struct, frozen=True):
 
     directory: Path
 
-    def get(self, name: str) -> Note | None:
+    def get(self, name: str) -> bytes | None:
         try:
             found = atomic.read(Descriptor.of_directory(self.directory), name, limit=MAX_RECORD_BYTES)
         except FileNotFoundError:
             return None
-        return Note(found[0]) if found is not None else None
+        return found[0] if found is not None else None
 
     def put(self, name: str, body: bytes, *, makes: bool = False) -> None:
         if makes:

@@ -23,7 +23,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import encode_entry, read_entry
 from memfiles.records.keys import id_path, uid_of
 from memfiles.records.lineage import are_among, later_changes, text_of
-from memfiles.records.marks import EntryRecord, Mark, buries, is_tombstone, vacated
+from memfiles.records.marks import AnyRecord, EntryRecord, Mark, buries, is_tombstone, vacated
 from memfiles.records.record import Record, read_record
 from memfiles.storage.atomic import Signature, is_settled, storage_failure
 from memfiles.storage.events import Progress
@@ -44,7 +44,6 @@ _DECLARED = ("seed", "declare")  # changes that come from the declaration
 _LAST = 3  # changes by which the source is found to have a record of the target
 _LONG_NS = 60 * 10**9  # longer than a look takes: what changed meanwhile has another signature
 _ROUNDS = 20  # in which the source may change while it is copied
-AnyRecord = Record | EntryRecord
 
 
 class RecordCopy:
@@ -63,9 +62,8 @@ class RecordCopy:
         self.left: set[str] = set()
         self.alike: set[str] = set()
         self.unreadable: dict[str, str] = {}
-        noted = notes.get(_NOTE)
-        body = noted.body if noted is not None else b""
-        self._given = {body[at : at + _DIGEST_BYTES] for at in range(0, len(body), _DIGEST_BYTES)}
+        digests = notes.get(_NOTE) or b""
+        self._given = {digests[at : at + _DIGEST_BYTES] for at in range(0, len(digests), _DIGEST_BYTES)}
         self._changed: dict[str, EntryRecord] = {}  # the target's entries and marks that were changed there, by path
         self._seen: dict[str, Signature] = {}  # of the target's records, as they were at the last look
         self._until: str | None = None

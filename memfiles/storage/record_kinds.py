@@ -20,7 +20,7 @@ from memfiles.records.entry import MAX_ENTRY_BYTES, Entry
 from memfiles.records.entry_codec import decode_entry, encode_entry, read_entry
 from memfiles.records.file_changes import absorb
 from memfiles.records.keys import FILES, RECORD_SUFFIX, record_path
-from memfiles.records.marks import EntryRecord, Mark
+from memfiles.records.marks import AnyRecord, EntryRecord, Mark
 from memfiles.records.record import (
     EXTENDED,
     NOBODY,
@@ -291,7 +291,7 @@ def _completed(data: bytes, record: Record, unread: Record) -> tuple[bytes, Sect
     return data, Sections(end, end + history - rest)
 
 
-def _check_same(found: EntryRecord | Record, written: EntryRecord | Record, *, of: str) -> None:
+def _check_same(found: AnyRecord, written: AnyRecord, *, of: str) -> None:
     if found != written:
         raise RecordCorrupt(f"record {of}: what was read back differs from what was written")
 

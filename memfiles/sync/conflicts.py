@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from os import PathLike
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -17,17 +16,17 @@ from memfiles.errors import InvalidArgument, ReadOnly, RecordCorrupt, RevisionCo
 from memfiles.records.entry import Entry
 from memfiles.records.keys import check_whole, id_path
 from memfiles.records.lineage import text_of
-from memfiles.records.marks import Mark
+from memfiles.records.marks import AnyRecord, Mark
 from memfiles.records.record import Actor, Record, check_text
 from memfiles.records.redactions import reveal
 from memfiles.storage import quarantine
 from memfiles.storage.atomic import storage_failure
 from memfiles.storage.events import AuditEvent, AuditLog
-from memfiles.storage.home import KeptConflicts, MemoryHome, home_of
+from memfiles.storage.home import KeptConflicts, MemoryPlace, home_of
 from memfiles.storage.quarantine import KeptCopy, MergeSide
 from memfiles.storage.record_store import Records
 from memfiles.sync.merge.merge_entries import fate, place_of
-from memfiles.sync.merge.record_types import SyncedRecord, decode_copy, pieces_in
+from memfiles.sync.merge.record_types import decode_copy, pieces_in
 
 ConflictState = Literal["open", "contained", "redacted", "forgotten", "gone", "unreadable"]
 Taken = Literal["record", "copy"]
@@ -98,9 +97,7 @@ class ConflictResolved:
 class Conflicts:
     """The losing copies of merges in one memory: the verbs ``conflicts`` and ``resolve`` of ``memory.sync``."""
 
-    def __init__(
-        self, where: str | PathLike[str] | MemoryHome, *, rewrite: Rewrite | None = None, audit: AuditLog | None = None
-    ) -> None:
+    def __init__(self, where: MemoryPlace, *, rewrite: Rewrite | None = None, audit: AuditLog | None = None) -> None:
         """Without ``rewrite`` they can be looked at only."""
         self._home = home_of(where)
         self._rewrite = rewrite
@@ -199,7 +196,7 @@ def _place_of(records: Records, copy: Record | Entry, path: str) -> tuple[str, b
     return (place.target if place is not None else path), is_forgotten
 
 
-def _read(records: Records, path: str) -> SyncedRecord | None:
+def _read(records: Records, path: str) -> AnyRecord | None:
     """The sound record at ``path``; None if there is none."""
     try:
         found = records.find(path)
@@ -208,7 +205,7 @@ def _read(records: Records, path: str) -> SyncedRecord | None:
     return _decoded(found[0], path) if found is not None else None
 
 
-def _decoded(body: bytes | None, path: str) -> SyncedRecord | None:
+def _decoded(body: bytes | None, path: str) -> AnyRecord | None:
     try:
         return decode_copy(body, path=path) if body is not None else None
     except RecordCorrupt:

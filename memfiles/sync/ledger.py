@@ -13,7 +13,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from os import PathLike
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -24,7 +23,7 @@ from memfiles.records.keys import ENTRIES
 from memfiles.storage.atomic import Signature
 from memfiles.storage.derived_database import DatabaseLost, DerivedDatabase, DerivedFile, boot_id
 from memfiles.storage.fork_safety import renew_in_child
-from memfiles.storage.home import MemoryHome, home_of
+from memfiles.storage.home import MemoryPlace, home_of
 from memfiles.sync.mirror import Stored
 
 Run = Callable[..., Any]  # one statement of a transaction, with its values
@@ -105,9 +104,7 @@ class LedgerSnapshot(Struct, frozen=True):
 class Ledger:
     """The ledger of one directory and one mirror. Threads and processes may share it."""
 
-    def __init__(
-        self, where: str | PathLike[str] | MemoryHome, *, mirror: str, keys: Callable[[], Iterable[str]] = tuple
-    ) -> None:
+    def __init__(self, where: MemoryPlace, *, mirror: str, keys: Callable[[], Iterable[str]] = tuple) -> None:
         """``mirror`` names the mirror: rows of another one do not count. ``keys`` gives the ids of its usable keys."""
         self._mirror = mirror
         self._keys = keys
@@ -340,7 +337,7 @@ class LedgerMeta:
             run("DELETE FROM meta WHERE key = 'unwiped' AND value = ?", begun)
 
 
-def peek(where: str | PathLike[str] | MemoryHome, *, mirror: str) -> LedgerSnapshot:
+def peek(where: MemoryPlace, *, mirror: str) -> LedgerSnapshot:
     """Read the ledger without creating or changing anything; rows of another mirror do not count."""
     with (
         suppress(sqlite3.Error),
@@ -354,7 +351,7 @@ def peek(where: str | PathLike[str] | MemoryHome, *, mirror: str) -> LedgerSnaps
     return LedgerSnapshot({}, {}, None)
 
 
-def scrub(where: str | PathLike[str] | MemoryHome | None, revisions: Mapping[str, int]) -> None:
+def scrub(where: MemoryPlace | None, revisions: Mapping[str, int]) -> None:
     """Never keep text of these records from before their revisions in the ledger; durable on return."""
 
     def bury(connection: Any) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from memfiles.errors import LockTimeout, MirrorConflict, MirrorUnavailable, RecordCorrupt
 from memfiles.records.entry import Entry
 from memfiles.records.keys import id_path, is_id_path
-from memfiles.records.marks import Mark
+from memfiles.records.marks import AnyRecord, Mark
 from memfiles.records.record import Record, digest
 from memfiles.records.redactions import lacking
 from memfiles.storage import quarantine
@@ -28,7 +28,6 @@ from memfiles.sync.merge.merge_entries import MarksById, fate, is_same, place_of
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import (
     MergeContext,
-    SyncedRecord,
     confirm,
     decode_copy,
     encode_copy,
@@ -63,7 +62,7 @@ class Merge(Struct, frozen=True):
     """Merge the local record with ``remote``, the record in ``stored``."""
 
     stored: Stored
-    remote: SyncedRecord
+    remote: AnyRecord
 
 
 class Replace(Struct, frozen=True):
@@ -132,8 +131,8 @@ def next_step(
 
 def plan_merge(
     path: str,
-    local: SyncedRecord,
-    remote: SyncedRecord,
+    local: AnyRecord,
+    remote: AnyRecord,
     row: LedgerRow,
     *,
     on_conflict: ConflictPolicy,
@@ -146,7 +145,7 @@ def plan_merge(
     settled_before = {row.digest, digest(sent) if sent and _may_include(remote, known[0]) else None}
     is_settled = (sent is None and row.digest is None) or digest(encode_copy(local)) in settled_before
     merged = merge_copies(local, remote, context=MergeContext(known, is_settled, on_conflict, at, marks or {}))
-    record: SyncedRecord | None = merged.record
+    record: AnyRecord | None = merged.record
     outcome: Outcome
     if merged.record == local:
         record, is_ours, outcome = None, True, "equal"
@@ -171,7 +170,7 @@ def plan_merge(
     )
 
 
-def _may_include(remote: SyncedRecord, sent: SyncedRecord) -> bool:
+def _may_include(remote: AnyRecord, sent: AnyRecord) -> bool:
     """Whether the mirror's copy can include the sent record: its version vector has exactly that last revision.
 
     After a restore from a backup, the mirror is beyond that revision, by changes that are unknown here.
@@ -310,12 +309,12 @@ class Reconciler:
                 self._move_on(found.record)
         return resolution.outcome
 
-    def _try_merge(self, remote: SyncedRecord, path: str, row: LedgerRow, *, is_last_try: bool) -> Resolution | None:
+    def _try_merge(self, remote: AnyRecord, path: str, row: LedgerRow, *, is_last_try: bool) -> Resolution | None:
         """Merge once; None if the record changed meanwhile, or is gone."""
         seen = self.replica.current(path)
         planned = self._clean(path, self._plan(path, seen, remote, row))
 
-        def decide(current: SyncedRecord) -> Resolution | None:
+        def decide(current: AnyRecord) -> Resolution | None:
             if current == seen:
                 return planned
             return self._clean(path, self._plan(path, current, remote, row)) if is_last_try else None
@@ -331,7 +330,7 @@ class Reconciler:
             self.replica.home.kept.remove(path, holding=planned.redacts)
         return planned
 
-    def _plan(self, path: str, local: SyncedRecord, remote: SyncedRecord, row: LedgerRow) -> Resolution:
+    def _plan(self, path: str, local: AnyRecord, remote: AnyRecord, row: LedgerRow) -> Resolution:
         marks = self.replica.marks_of(
             {id for copy in (local, remote) if not isinstance(copy, Record) for id in copy.mortal_ids}
         )
@@ -368,7 +367,7 @@ class Reconciler:
             with self.replica.turn(path):
                 self.note(path, self.reconcile(path, look=look))
 
-    def _can_merge(self, local: LocalCopy, remote: SyncedRecord) -> bool:
+    def _can_merge(self, local: LocalCopy, remote: AnyRecord) -> bool:
         """Whether the two copies can be merged at this path; a copy that belongs elsewhere is moved there first.
 
         Two copies of one entry always can. Otherwise the mirror is asked what became of the entries of both.

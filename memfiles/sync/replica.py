@@ -18,7 +18,7 @@ from memfiles.records.declared_metadata import decode_file
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import is_of_one_run
 from memfiles.records.keys import ENTRIES, entry_place, id_path, is_id_path, uid_of
-from memfiles.records.marks import EntryRecord, Mark, vacated
+from memfiles.records.marks import AnyRecord, EntryRecord, Mark, vacated
 from memfiles.records.record import Record, digest
 from memfiles.records.redactions import Piece
 from memfiles.storage import entry_folders, quarantine
@@ -31,7 +31,7 @@ from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store, with_files
 from memfiles.sync.merge.merge_entries import MarksById, includes, is_same, merged_at_place, place_of
 from memfiles.sync.merge.merge_files import ConflictPolicy
-from memfiles.sync.merge.record_types import SyncedRecord, decode_entry_copy, encode_copy
+from memfiles.sync.merge.record_types import decode_entry_copy, encode_copy
 
 TURNS = ".state/mirror-turns"
 TURNS_OF_IDS = ".state/mirror-turns-of-ids"
@@ -50,7 +50,7 @@ class LocalCopy:
     """
 
     body: bytes
-    record: SyncedRecord
+    record: AnyRecord
     signature: Signature
     is_provisional: bool = False
     is_private: bool = False
@@ -71,10 +71,10 @@ class Resolution:
     ``note`` is for the log.
     """
 
-    record: SyncedRecord | None
+    record: AnyRecord | None
     outcome: Outcome
     is_ours: bool = True
-    loser: SyncedRecord | None = None
+    loser: AnyRecord | None = None
     lost: MergeSide | None = None
     why: str = ""
     note: str | None = None
@@ -139,12 +139,12 @@ class Replica:
             return False
         return found is not None and is_of_one_run(found[0], path=path)
 
-    def current(self, path: str) -> SyncedRecord:
+    def current(self, path: str) -> AnyRecord:
         """The newest version of the record at ``path``; ``FileNotDeclared`` if an entry is gone."""
-        record: SyncedRecord = self._repository(path).current(path)
+        record: AnyRecord = self._repository(path).current(path)
         return record
 
-    def change(self, path: str, decide: Callable[[SyncedRecord], Resolution | None]) -> Resolution | None:
+    def change(self, path: str, decide: Callable[[AnyRecord], Resolution | None]) -> Resolution | None:
         """Apply the resolution for the newest version, under the record's lock; None changes nothing.
 
         Returns the resolution; None also if the record is gone. The loser of a conflict is kept first, so that a kill
@@ -152,7 +152,7 @@ class Replica:
         """
         resolution: Resolution | None = None
 
-        def run(current: SyncedRecord) -> tuple[Any | None, bool]:
+        def run(current: AnyRecord) -> tuple[Any | None, bool]:
             nonlocal resolution
             resolution = decide(current)
             if resolution is None:
@@ -195,7 +195,7 @@ class Replica:
         origin = entries.origin or ""  # a mirrored directory has one
 
         def decide(records: Mapping[str, EntryRecord | None]) -> tuple[str | None, list[EntryRecord]]:
-            there, after, losers = records[copy.path], dict[str, EntryRecord](), list[tuple[str, SyncedRecord]]()
+            there, after, losers = records[copy.path], dict[str, EntryRecord](), list[tuple[str, AnyRecord]]()
             if is_local and (there is None or not is_same(there, copy)):
                 return None, []
             moving = [there if is_local and isinstance(there, Entry) else copy]
@@ -289,7 +289,7 @@ class Replica:
         return LocalCopy(found[0], record, found[1], is_private=bool(record.run))
 
 
-def _redirected(record: SyncedRecord, place: Mark, *, known: MarksById) -> dict[str, Mark]:
+def _redirected(record: AnyRecord, place: Mark, *, known: MarksById) -> dict[str, Mark]:
     """By path, the marks of ids that were joined with a record elsewhere, made to lead to its place."""
     ids = record.ids if isinstance(record, Entry) else ()
     astray = {id: mark for id in ids if (mark := known.get(id)) is not None and mark.leads}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from os import PathLike
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +15,7 @@ from memfiles.records.keys import entry_place, record_path
 from memfiles.records.record import digest
 from memfiles.storage import quarantine
 from memfiles.storage.atomic import is_of_one_file, storage_failure
-from memfiles.storage.home import MemoryHome, home_of
+from memfiles.storage.home import MemoryHome, MemoryPlace, home_of
 
 if TYPE_CHECKING:
     from memfiles.storage.events import Progress
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 REFUSED = ".state/refused.json"
 _AT_ONCE = 256  # records that are read with one question
-MemoryPlace = str | PathLike[str] | MemoryHome
 
 
 def status_on_disk(workflow: Workflow) -> SyncStatus:
@@ -85,7 +83,7 @@ def refused_in(where: MemoryPlace) -> dict[str, str]:
     """By path, why objects of the mirror are not used, as ``mirrors.sealed.refusals`` notes it."""
     try:
         noted = home_of(where).notes.get(REFUSED)
-        return {path: why for path, (_, why) in json.loads(noted.body).items()} if noted is not None else {}
+        return {path: why for path, (_, why) in json.loads(noted).items()} if noted is not None else {}
     except (OSError, MemfilesError, ValueError, AttributeError, TypeError):
         return {}
 

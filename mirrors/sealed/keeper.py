@@ -97,5 +97,5 @@ class Keeper:
         except OSError as error:
             why = error.strerror or error
             raise StorageFailed(f"whether the mirror was signed before cannot be read: {why}") from error
-        state, _, url = noted.body.partition(b" ") if noted is not None else (None, b"", b"")
+        state, _, url = noted.partition(b" ") if noted is not None else (None, b"", b"")
         return state if url in (b"", self._url) else None

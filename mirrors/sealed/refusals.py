@@ -19,18 +19,10 @@ NOTED_MAX = 200
 _Note = list[str | None]
 
 
-class Body(Protocol):
-    """The content of a note."""
-
-    @property
-    def body(self) -> bytes:
-        """Its bytes."""
-
-
 class Notes(Protocol):
     """Small notes about a memory; each call may raise if the disk or the store fails."""
 
-    def get(self, name: str, /) -> Body | None:
+    def get(self, name: str, /) -> bytes | None:
         """The note of this name."""
 
     def put(self, name: str, body: bytes, /, *, makes: bool = False) -> object:
@@ -113,7 +105,7 @@ class NotedMirror:
         """The notes, also of other processes."""
         with suppress(MemfilesError, OSError, ValueError, AttributeError, TypeError):
             noted = self._notes.get(PATH)
-            return {key: [version, why] for key, (version, why) in json.loads(noted.body).items()} if noted else {}
+            return {key: [version, why] for key, (version, why) in json.loads(noted).items()} if noted else {}
         return {}
 
     def _write(self, refused: dict[str, _Note], before: dict[str, _Note]) -> None:

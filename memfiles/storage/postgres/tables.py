@@ -16,7 +16,6 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Any, LiteralString
 
 from memfiles.errors import MemfilesError, StorageFailed
-from memfiles.storage.home import Note
 
 if TYPE_CHECKING:
     from memfiles.storage.postgres.connections import Connections
@@ -208,9 +207,9 @@ class NoteRows:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
 
-    def get(self, name: str) -> Note | None:
+    def get(self, name: str) -> bytes | None:
         found = self._workspace.look("get_note", name=name, what=f"the note {name} cannot be read")
-        return Note(bytes(found[0][0])) if found else None
+        return bytes(found[0][0]) if found else None
 
     def put(self, name: str, body: bytes, *, makes: bool = False) -> None:
         """See ``StateNotes``: only who opens the memory makes it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -18,14 +18,13 @@ from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.records.lineage import base_revision, relation
-from memfiles.records.marks import EntryRecord, Mark
+from memfiles.records.marks import AnyRecord, EntryRecord, Mark
 from memfiles.records.record import Change, Record, encode, extend
 from memfiles.records.redactions import Piece, lacking
 from memfiles.sync.merge.merge_entries import MarksById, fate, includes, is_same, merge_entries
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult, merge
 from memfiles.sync.merge.rebase import relation_by_history
 
-SyncedRecord: TypeAlias = Record | EntryRecord
 R = TypeVar("R", Record, EntryRecord)
 
 
@@ -37,14 +36,14 @@ class MergeContext:
     of the entries of both copies.
     """
 
-    known: Sequence[SyncedRecord]
+    known: Sequence[AnyRecord]
     is_settled: bool
     on_conflict: ConflictPolicy
     at: str
     marks: MarksById = field(default_factory=dict)
 
 
-def decode_copy(body: bytes, *, path: str) -> SyncedRecord:
+def decode_copy(body: bytes, *, path: str) -> AnyRecord:
     """The sound record that belongs at ``path``; ``RecordCorrupt`` if the bytes are not a record, or another one."""
     if entry_place(path) is not None:
         return decode_entry_copy(body, path=path)
@@ -64,12 +63,12 @@ def decode_entry_copy(body: bytes, *, path: str) -> EntryRecord:
     return record
 
 
-def encode_copy(record: SyncedRecord) -> bytes:
+def encode_copy(record: AnyRecord) -> bytes:
     """The canonical bytes of a record."""
     return encode(record) if isinstance(record, Record) else encode_entry(record)
 
 
-def merge_copies(local: SyncedRecord, remote: SyncedRecord, *, context: MergeContext) -> MergeResult[SyncedRecord]:
+def merge_copies(local: AnyRecord, remote: AnyRecord, *, context: MergeContext) -> MergeResult[AnyRecord]:
     """Merge two copies of a record. The result is above both revisions, or is one of the two copies.
 
     A local record with changes that were never sent cannot be behind. If its version vector says so, its directory
@@ -81,27 +80,27 @@ def merge_copies(local: SyncedRecord, remote: SyncedRecord, *, context: MergeCon
     return _merge(local.with_origins({}), remote, context)
 
 
-def confirm(record: SyncedRecord, *, at: str) -> SyncedRecord | None:
+def confirm(record: AnyRecord, *, at: str) -> AnyRecord | None:
     """A provisional memory file as an ordinary one; None if the record is not provisional. No entry is."""
     if not isinstance(record, Record) or not record.provisional:
         return None
     return extend(replace(record, provisional=False), Change(revision=record.revision + 1, at=at, op="declare"))
 
 
-def has_same_content_only(remote: SyncedRecord, local: SyncedRecord) -> bool:
+def has_same_content_only(remote: AnyRecord, local: AnyRecord) -> bool:
     """Whether the mirror keeps only the content of memory files, and it is that of the local record."""
     if isinstance(remote, Record) and isinstance(local, Record):
         return remote.content == local.content and not remote.history
     return False
 
 
-def pieces_in(record: SyncedRecord) -> tuple[Piece, ...]:
+def pieces_in(record: AnyRecord) -> tuple[Piece, ...]:
     """The pieces of the texts that were redacted in the record."""
     text = record.text if isinstance(record, Entry) else record
     return text.redactions if isinstance(text, Record) else ()
 
 
-def is_overtaken(local: SyncedRecord, by: SyncedRecord) -> bool:
+def is_overtaken(local: AnyRecord, by: AnyRecord) -> bool:
     """Whether the local record is an old copy, put back from a backup: it lacks changes that this one is known to have.
 
     Redactions are compared as well: after enough changes to an old copy, the version vector tells nothing any more.
@@ -119,7 +118,7 @@ def is_overtaken(local: SyncedRecord, by: SyncedRecord) -> bool:
     return bool(lacking(one.redactions, other.redactions)) or relation_by_history(one, other) in ("behind", "diverged")
 
 
-def _merge(local: SyncedRecord, remote: SyncedRecord, context: MergeContext) -> MergeResult[SyncedRecord]:
+def _merge(local: AnyRecord, remote: AnyRecord, context: MergeContext) -> MergeResult[AnyRecord]:
     policy, at = context.on_conflict, context.at
     if isinstance(local, Record) and isinstance(remote, Record):
         files = [copy for copy in context.known if isinstance(copy, Record)]
@@ -137,14 +136,14 @@ def _base(known: Sequence[R], revision: int) -> R | None:
     return exact or (known[-1] if known else None)
 
 
-def _keeps(merged: SyncedRecord, local: SyncedRecord) -> bool:
+def _keeps(merged: AnyRecord, local: AnyRecord) -> bool:
     """Whether the merge left the local record, or the content of a memory file, as it was."""
     if isinstance(merged, Record) and isinstance(local, Record):
         return merged.content == local.content
     return merged == local
 
 
-def _is_behind(local: SyncedRecord, remote: SyncedRecord) -> bool:
+def _is_behind(local: AnyRecord, remote: AnyRecord) -> bool:
     """Whether the version vectors say that the remote copy has all changes of the local record, and more."""
     if isinstance(local, Record) and isinstance(remote, Record):
         return not local.provisional and relation(local, remote) == "behind"
