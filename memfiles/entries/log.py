@@ -96,13 +96,8 @@ class EntryLog(Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, without the content."""
         found = self.found
-        shown: dict[str, Any] = {
-            "key": found.key,
-            "id": found.id,
-            "level": found.level,
-            "scope": self.scope,
-            "state": self.state,
-        }
+        shown: dict[str, Any] = {"key": found.key, "id": found.id, "level": found.level}
+        shown |= {"scope": self.scope, "state": self.state}
         shown |= {"revision": found.revision, "provenance": found.provenance.shown}
         shown |= {"aliases": list(self.aliases)} if self.aliases else {}
         shown |= {name: dict(made) for name in ("made_of", "made_into") if (made := getattr(self, name))}

@@ -18,7 +18,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -109,11 +109,7 @@ class Watcher:
         self._events = FolderEvents(os.path.realpath(watched.folder()), is_deep=watched.is_deep, pause=self._pause)
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
         renew_in_child(self, Watcher._leave_to_parent)
-        if cleanup is not None:
-            cleanup.callback(self.close)  # first: an interrupt may come while the events and the thread start
-            dropped = weakref.finalize(cleanup, self.end)
-            dropped.atexit = False
-            cleanup.callback(dropped.detach)  # else it would keep all of this until the collector finds the rest
+        _end_with(cleanup, close=self.close, end=self.end)
         if not watched.is_deep:  # of 10,000 folders it takes 0.2 s, which the thread has
             self._events.start()
         if not _start(self._thread):
@@ -237,11 +233,7 @@ class FeedWatcher:
         if isinstance(store, RemoteStore):
             self._point = store.point()  # before anyone relies on its events
         renew_in_child(self, FeedWatcher._leave_to_parent)
-        if cleanup is not None:
-            cleanup.callback(self.close)  # first, as above
-            dropped = weakref.finalize(cleanup, self._ended.set)
-            dropped.atexit = False
-            cleanup.callback(dropped.detach)
+        _end_with(cleanup, close=self.close, end=self._ended.set)
         _start(self._thread)
 
     def close(self) -> None:
@@ -288,6 +280,18 @@ class FeedWatcher:
             self._complaints.add(str(error))
             trace = None if isinstance(error, MemfilesError) else error
             _log.warning("changes of others are heard of later: %s", error, exc_info=trace)
+
+
+def _end_with(cleanup: ExitStack | None, *, close: Callable[[], None], end: Callable[[], object]) -> None:
+    """Have the ``cleanup`` call ``close``; ``end`` is called if a memory is dropped without it.
+
+    It comes before any start, in which an interrupt may come.
+    """
+    if cleanup is not None:
+        cleanup.callback(close)
+        dropped = weakref.finalize(cleanup, end)
+        dropped.atexit = False
+        cleanup.callback(dropped.detach)  # else it would keep the watcher until the collector finds the rest
 
 
 def _start(thread: threading.Thread) -> bool:

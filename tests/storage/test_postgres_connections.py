@@ -85,7 +85,7 @@ def test_calls_leave_no_state_in_a_connection(server: PostgresServer, open_store
 
 def test_connections_are_lent_to_all_that_wait_in_turn(server: PostgresServer, tmp_path: Path) -> None:
     """Twelve threads share two connections, of which some are lost, and none waits for ever."""
-    connections = Connections(located(server.url(server.workspace(), pool="2")), patience=60)
+    connections = Connections(located(server.url(server.workspace(), pool="2")))
 
     def ask(number: int) -> None:
         for turn in range(20):
@@ -174,10 +174,11 @@ def test_an_interrupt_while_news_are_told_holds_nobody_up(
 
 
 def test_an_interrupted_transaction_costs_no_connection(
-    server: PostgresServer, open_store: Callable[..., PostgresStore]
+    server: PostgresServer, open_store: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As often as there are connections, somebody stops waiting for the server; then there is one left."""
-    store = open_store(server.workspace(), patience=2.0)
+    monkeypatch.setattr("memfiles.storage.postgres.connections.PATIENCE_SECONDS", 2.0)
+    store = open_store(server.workspace())
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         for _ in range(store.location.pool):

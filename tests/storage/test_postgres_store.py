@@ -255,10 +255,14 @@ def test_a_database_without_an_encoding_is_used_as_any_other(
 
 
 def test_an_answer_that_cannot_be_found_out_is_an_unknown_outcome(
-    server: PostgresServer, proxy: CuttingProxy, open_store: Callable[..., PostgresStore]
+    server: PostgresServer,
+    proxy: CuttingProxy,
+    open_store: Callable[..., PostgresStore],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """When the server stays away after the question was sent; before it was, nothing happened."""
-    store = open_store(server.workspace(), patience=0.5, **through(proxy))
+    monkeypatch.setattr("memfiles.storage.postgres.connections.PATIENCE_SECONDS", 0.5)
+    store = open_store(server.workspace(), **through(proxy))
     put(store, {"a.json": "1"})
 
     with proxy.cutting(["after"]), pytest.raises(OutcomeUnknown):
@@ -271,10 +275,14 @@ def test_an_answer_that_cannot_be_found_out_is_an_unknown_outcome(
 
 
 def test_an_answer_that_was_lost_too_long_ago_is_an_unknown_outcome(
-    server: PostgresServer, proxy: CuttingProxy, open_store: Callable[..., PostgresStore]
+    server: PostgresServer,
+    proxy: CuttingProxy,
+    open_store: Callable[..., PostgresStore],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A process that stood still for a day does not take a change for undone whose note was removed meanwhile."""
-    store = open_store(server.workspace(), recognised=0.0, **through(proxy))
+    monkeypatch.setattr("memfiles.storage.postgres.connections.RECOGNISED_SECONDS", 0.0)
+    store = open_store(server.workspace(), **through(proxy))
     append(store, ["a.json"], "1")
     for paths in (["a.json"], ["a.json", "b.json"]):
         proxy.cut_next("after")
@@ -313,8 +321,9 @@ def test_a_server_that_hangs_is_given_up(
     own: PostgresServer, open_store: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call ends when no answer comes, and the next one works once the server goes on."""
-    store = open_store(own.workspace(), patience=0.2)
+    store = open_store(own.workspace())
     put(store, {"a.json": "1"})
+    monkeypatch.setattr("memfiles.storage.postgres.connections.PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr("memfiles.storage.postgres.connections.TimedConnection.answers_within", 0.3)
     own.pause()
     try:

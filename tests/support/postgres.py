@@ -24,7 +24,6 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from memfiles.storage.postgres.connections import RECOGNISED_SECONDS
 from memfiles.storage.postgres.migrations import migrate
 from memfiles.storage.postgres.store import PostgresStore
 from tests.conftest import unavailable
@@ -242,16 +241,8 @@ def stores_of(server: PostgresServer) -> Iterator[Callable[..., PostgresStore]]:
     """``opening(workspace, ...)`` opens a store until the end of the block."""
     with ExitStack() as stack:
 
-        def opening(
-            workspace: str,
-            *,
-            user: str = ROLE,
-            patience: float = 15.0,
-            recognised: float = RECOGNISED_SECONDS,
-            **options: str,
-        ) -> PostgresStore:
-            url = server.url(workspace, user=user, **options)
-            store = PostgresStore(url, patience=patience, recognised=recognised, lock_timeout=5.0)
+        def opening(workspace: str, *, user: str = ROLE, **options: str) -> PostgresStore:
+            store = PostgresStore(server.url(workspace, user=user, **options), lock_timeout=5.0)
             stack.callback(store.close)
             return store
 

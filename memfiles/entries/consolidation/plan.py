@@ -214,6 +214,7 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
     room = sum(episode.size_bytes for episode in episodes) - len(f"{head}\n\n{sources}".encode())
     most = max(LEAST_SUMMARY_BYTES, min(MOST_SUMMARY_BYTES, room // 2))
     summary = cut(summariser.summarise([episode.content for episode in episodes], most_bytes=most), most)
+    made_of = united_labels([*([episode.id] for episode in episodes), *(episode.made_of for episode in episodes)])
     expiries = [episode.expires_at for episode in episodes if episode.expires_at is not None]
     return SummaryNote(
         key=f"{FOLDED}{first.created_at[:10]} {hashlib.sha256(uids.encode()).hexdigest()[:12]}",
@@ -225,9 +226,7 @@ def note_of(episodes: Sequence[Entry], summariser: Summariser) -> SummaryNote:
         importance=max(episode.importance for episode in episodes),
         confidence=min(episode.confidence for episode in episodes),
         expires_at=max(expiries) if len(expiries) == len(episodes) else None,
-        made_of=united_labels([*([episode.id] for episode in episodes), *(episode.made_of for episode in episodes)])[
-            :MAX_SOURCES
-        ],
+        made_of=made_of[:MAX_SOURCES],
     )
 
 

@@ -44,6 +44,9 @@ _STATEMENT = "-c statement_timeout=60s"  # the server ends what hangs there
 _STEP_SECONDS = 1.0  # after which a wait for a connection says why there is none
 _BACKOFF_SECONDS = (0.02, 1.0)
 _RETRY_SECONDS = 0.2  # until another connection is tried
+PATIENCE_SECONDS = 15.0
+"""A call goes on for so long while no connection can be had, or one is lost."""
+
 RECOGNISED_SECONDS = 43_200.0
 """After so long it cannot be found out any more what became of a statement: half of what notes of commits are kept."""
 
@@ -118,21 +121,9 @@ def located(url: str) -> Location:
 class Connections:
     """The connections of one process to a store, made when they are needed and given back after each call."""
 
-    def __init__(
-        self,
-        location: Location,
-        *,
-        patience: float,
-        recognised: float = RECOGNISED_SECONDS,
-        before: Connections | None = None,
-    ) -> None:
-        """``patience`` is how many seconds a call goes on while no connection can be had or one is lost.
-
-        A statement that changes something is sent again only within ``recognised`` seconds. ``before`` are the
-        connections of a forked child's parent, which are kept: collecting them would close them.
-        """
+    def __init__(self, location: Location, *, before: Connections | None = None) -> None:
+        """``before`` are the connections of a forked child's parent. They are kept: collecting them closes them."""
         self.location = location
-        self._patience, self._recognised = patience, recognised
         self._before = before
         given = conninfo_to_dict(location.conninfo).get("options") or ""
         self._options: dict[str, str] = before._options if before is not None else {"options": f"{given} {_STATEMENT}"}
@@ -186,7 +177,7 @@ class Connections:
         """The rows of a statement, repeated if the connection is lost, then with ``is_again`` as True.
 
         None if a record is not at the version seen, or for a like reason the transaction has to be decided again.
-        ``what`` begins the message of an error. ``patience`` is that of this call, if it differs. If a statement that
+        ``what`` begins the message of an error. ``patience`` replaces ``PATIENCE_SECONDS``. If a statement that
         ``changes`` something was sent and never answered, it is ``OutcomeUnknown``.
         """
         return self._repeated(
@@ -212,34 +203,33 @@ class Connections:
         self, run: Callable[[TimedConnection, bool], T], *, what: str, changes: bool, patience: float | None = None
     ) -> T | None:
         """See ``ask``; ``run`` is told whether the statement was sent before."""
-        deadline = time.monotonic() + (self._patience if patience is None else patience)
-        pause, was_sent = _BACKOFF_SECONDS[0], False
+        deadline = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
         begun = time.clock_gettime(_CLOCK)
+        pause, was_sent, may_be_made = _BACKOFF_SECONDS[0], False, False  # a change that was sent and not answered
         while True:
-            connection = self._taken(deadline, what, was_sent=was_sent and changes)
+            connection = self._taken(deadline, what, was_sent=may_be_made)
             try:
-                if was_sent and changes and time.clock_gettime(_CLOCK) - begun > self._recognised:
+                if may_be_made and time.clock_gettime(_CLOCK) - begun > RECOGNISED_SECONDS:
                     raise _unknown("it was sent too long ago to be found out")
                 return run(connection, was_sent)
             except psycopg.Error as error:
-                is_first = not (was_sent and changes)
-                if error.sqlstate in _DECIDE_AGAIN and (is_first or error.sqlstate == STALE):
+                has_conflict = error.sqlstate in _DECIDE_AGAIN  # with another change, or with this one as sent before
+                if has_conflict and (not may_be_made or error.sqlstate == STALE):
                     return None
-                is_unclear = error.sqlstate in _DECIDE_AGAIN  # the first try may be what this one got in the way of
-                if not (is_unclear or _is_lost(error, connection)):  # which says nothing about a first try
-                    raise self._given_up(what, error, was_sent=was_sent and changes) from error
+                if not (has_conflict or _is_lost(error, connection)):
+                    raise self._given_up(what, error, was_sent=may_be_made) from error
                 if time.monotonic() + pause > deadline:
                     raise self._given_up(what, error, was_sent=changes) from error
             finally:
                 self.pool.give(connection)
-            was_sent = True
+            was_sent, may_be_made = True, changes
             time.sleep(pause)
             pause = min(2 * pause, _BACKOFF_SECONDS[1])
 
     @contextmanager
     def transaction(self, first: bytes, given: Mapping[str, Any], *, what: str) -> Iterator[TimedConnection]:
         """A transaction, which begins with a statement; a connection that was lost before that is replaced."""
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             connection = self._taken(deadline, what, was_sent=False)
             try:

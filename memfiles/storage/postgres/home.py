@@ -147,11 +147,11 @@ class Workspace:
             with store.connections.transaction(_SCOPE, scope, what=what) as connection:
                 yield ScopedConnection(connection, store.location.schema)
 
-    def vacuum(self, table: str) -> None:
-        """Remove the dead rows of a table; errors as of a scrub."""
+    def vacuum_ledger(self) -> None:
+        """Remove the dead rows of the ledger; errors as of a scrub."""
         with self.using() as store:
             if store is not None:
-                store.scrub([table])
+                store.scrub(["mirror_note"])
 
     def borrowed(self) -> PostgresStore | None:
         """The store as of ``using``; the caller closes it."""
@@ -192,7 +192,7 @@ class MirrorTables:
         if found and found[0][0]:
             with self._workspace.transaction() as connection:
                 work(connection)
-            self._workspace.vacuum("mirror_note")
+            self._workspace.vacuum_ledger()
 
     def turns(self, folder: str) -> Turns:
         """See ``MirrorSide``: one process at a time has any."""

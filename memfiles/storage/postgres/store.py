@@ -30,7 +30,7 @@ from memfiles.records.keys import is_record_path
 from memfiles.storage.atomic import Signature
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.locks import ThreadLocks
-from memfiles.storage.postgres.connections import RECOGNISED_SECONDS, Connections, failure, located
+from memfiles.storage.postgres.connections import Connections, failure, located
 from memfiles.storage.postgres.migrations import VERSION, check_version, migrate, version_of
 from memfiles.storage.postgres.news import CommitNews
 from memfiles.storage.postgres.rows import STATEMENTS, DecisionView, KeptRows, Rows
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from memfiles.storage.home import MemoryHome
     from memfiles.storage.postgres.home import PostgresHome
 
-PATIENCE_SECONDS = 15.0
 _PAUSE_SECONDS, _PAUSE_MAX_SECONDS = 0.002, 0.05
 _LOCKS_MAX = 100  # above, one lock for the workspace: a server has room for some thousands
 _TOGETHER_MAX = 256 * 2**20  # a value, and so an array of bodies, is at most 1 GB
@@ -74,17 +73,14 @@ class PostgresStore:
         *,
         durability: Literal["fsync", "os"] = "fsync",
         lock_timeout: float = 30.0,
-        patience: float = PATIENCE_SECONDS,
-        recognised: float = RECOGNISED_SECONDS,
         home: PostgresHome | None = None,
         is_looking: bool = False,
     ) -> None:
         """Connect, and create or upgrade the schema where this role may do so; see ``located`` for the URL.
 
         ``os`` does not wait for the server's disk (``synchronous_commit=off``): a crash of the server may lose the last
-        changes. ``lock_timeout`` and ``patience`` (of a call, while the server is away) are in seconds. ``recognised``:
-        see ``Connections``. ``is_looking``: nothing is created; ``StoreMissing`` says so. ``StorageRefused``,
-        ``StorageFailed``.
+        changes. ``lock_timeout`` is in seconds. ``is_looking``: nothing is created; ``StoreMissing`` says so.
+        ``StorageRefused``, ``StorageFailed``.
         """
         from memfiles.storage.postgres.home import home as home_at  # late: it imports this module
 
@@ -94,8 +90,7 @@ class PostgresStore:
         self.home: MemoryHome = home or home_at(url)
         self.cache = home.cache if home is not None else None
         self.name = self.location.workspace
-        self._is_durable, self._lock_timeout, self._patience = durability == "fsync", lock_timeout, patience
-        self._recognised = recognised
+        self._is_durable, self._lock_timeout = durability == "fsync", lock_timeout
         self._how = bytes([self._is_durable]), min(int(lock_timeout * 1000), _WAIT_MAX_MS).to_bytes(4)
         known = STATEMENTS | TABLE_STATEMENTS
         self._statements = {name: self.location.named(text) for name, text in known.items()}
@@ -230,12 +225,7 @@ class PostgresStore:
     def _begin(self) -> None:
         """Create what belongs to this process alone, also in a forked child."""
         self._thread_locks = ThreadLocks(timeout=self._lock_timeout)
-        self.connections = Connections(
-            self.location,
-            patience=self._patience,
-            recognised=self._recognised,
-            before=getattr(self, "connections", None),
-        )
+        self.connections = Connections(self.location, before=getattr(self, "connections", None))
         self._news = CommitNews(self.connections)
         self.rows = Rows(self.connections, self._statements)
         self.kept = KeptRows(self.rows)

@@ -261,7 +261,7 @@ class LedgerTables:
 
     def compact(self) -> bool:
         """Remove what was deleted from the files of the server; True."""
-        self._workspace.vacuum("mirror_note")
+        self._workspace.vacuum_ledger()
         return True
 
     def start_over(self) -> None:
