@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from itertools import islice
@@ -33,9 +33,7 @@ from memfiles.workflow.workflow import Workflow
 if TYPE_CHECKING:
     from memfiles.files.restore_report import FileReport, FileView, RestoreReport
     from memfiles.memory import Memory
-    from memfiles.records.file_changes import FileCard
     from memfiles.tools.session import Session
-    from memfiles.workflow.workflow import MemoryFile
 
 AUTHOR = "cli"
 JOURNALS = ".journal"
@@ -70,19 +68,6 @@ class MemoryView(Struct, frozen=True):
     report: RestoreReport
     files: tuple[FileView, ...]
     user: str | None = None
-    left_out: set[object] = set()  # as of the manager
-
-    @property
-    def per_user(self) -> Mapping[str, MemoryFile]:
-        """See ``MemoryManager.per_user``."""
-        return {file.uid: file for file in self.workflow.memory.files if file.per is not None}
-
-    def card(self, uid: str, *, user: object = None) -> FileCard:
-        """The card of a declared file, as the manager gives it; ``user`` is that of the view."""
-        for file in self.files:
-            if file.record.uid == uid:
-                return file.card
-        raise FileNotDeclared(f"unknown memory file {uid}")
 
     def find(self, name: str) -> FileView:
         """The file of that name or uid; ``RecordCorrupt`` if its record cannot be read."""

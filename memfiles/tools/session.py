@@ -191,9 +191,7 @@ class Session:
     def definitions(self) -> list[ToolDefinition]:
         """The tools that the model has now, in the neutral form: those for memory files, then those for entries."""
         self.check_open()
-        files = self.files()
-        writable = [file.card.name for file in files if file.writable]
-        return self.definitions_for(readable=[file.card.name for file in files], writable=writable)
+        return self.definitions_for(**visibility.names_in(self.files()))
 
     def definitions_for(self, *, readable: Sequence[str], writable: Sequence[str]) -> list[ToolDefinition]:
         """The tools that the model would have with memory files of these names."""
@@ -371,7 +369,8 @@ def tools(
     refs: Iterable[RefLike], manager: MemoryManager, dialect: str, *, strict: bool | None = None, examples: bool = False
 ) -> list[dict[str, Any]]:
     """The tools for these references in a vendor's shape, by their modes alone: levels need a session."""
-    return render(definitions_of(visibility.visible_files(refs, manager)), dialect, strict=strict, examples=examples)
+    definitions = file_tools(**visibility.names_in(visibility.visible_files(refs, manager)))
+    return render(definitions, dialect, strict=strict, examples=examples)
 
 
 def without_upkeep(session: Session, *, is_brief: bool = False) -> Session:
@@ -381,13 +380,6 @@ def without_upkeep(session: Session, *, is_brief: bool = False) -> Session:
     """
     session.consolidates, session.is_brief = False, is_brief
     return session
-
-
-def definitions_of(files: Iterable[VisibleFile]) -> list[ToolDefinition]:
-    """The tools for these files, in the neutral form."""
-    shown = list(files)
-    readable = [file.card.name for file in shown]
-    return file_tools(readable=readable, writable=[file.card.name for file in shown if file.writable])
 
 
 def line_range(record: Record, *, offset: int, limit: int | None) -> tuple[str, dict[str, int]]:

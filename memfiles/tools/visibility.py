@@ -73,11 +73,8 @@ def visible_files(
     files that are undeclared, damaged or unreadable now, and without a ``user`` those to files ``per: user``. Of two
     references to one file the wider mode counts.
     """
-    modes: dict[str, Literal["r", "rw"]] = {}
-    for ref in as_refs(refs):
-        modes[ref.id] = "rw" if "rw" in (ref.mode, modes.get(ref.id)) else "r"
-    seen = []
-    for uid, mode in modes.items():
+    checked, cards = as_refs(refs), []
+    for uid in dict.fromkeys(ref.id for ref in checked):
         which = uid, user if uid in manager.per_user else None
         try:
             card = _card(manager, uid, user)
@@ -89,9 +86,29 @@ def visible_files(
                 _log.warning("a memory file is left out, as it cannot be read: %s", error)
             continue
         manager.left_out.discard(which)
-        if card is not None and (file := _visible(card, mode, levels=levels or Levels(), level=level)) is not None:
-            seen.append(file)
-    return sorted(seen, key=lambda file: file.card.name)
+        if card is not None:
+            cards.append(card)
+    return visible_among(cards, checked, levels=levels or Levels(), level=level)
+
+
+def visible_among(
+    cards: Iterable[FileCard], refs: Iterable[MemoryRef], *, levels: Levels, level: str | None
+) -> list[VisibleFile]:
+    """The files of these cards that ``refs`` let a session at ``level`` read, sorted by name."""
+    modes: dict[str, Literal["r", "rw"]] = {}
+    for ref in refs:
+        modes[ref.id] = "rw" if "rw" in (ref.mode, modes.get(ref.id)) else "r"
+    found = (_visible(card, modes[card.uid], levels=levels, level=level) for card in cards if card.uid in modes)
+    return sorted((file for file in found if file is not None), key=lambda file: file.card.name)
+
+
+def names_in(files: Iterable[VisibleFile]) -> dict[str, list[str]]:
+    """The names of the ``readable`` and of the ``writable`` files, as tool definitions take them."""
+    shown = list(files)
+    return {
+        "readable": [file.card.name for file in shown],
+        "writable": [file.card.name for file in shown if file.writable],
+    }
 
 
 def is_any_unread(

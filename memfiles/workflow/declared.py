@@ -28,9 +28,9 @@ class Before(Struct, frozen=True):
 
 
 class Check(Struct, frozen=True, eq=False):
-    """In the annotation of a field: returns the value to keep, or raises ``ValueError`` with what is wrong.
+    """In the annotation of a field: returns the value to keep, or raises ``ValueError`` or ``InvalidArgument``.
 
-    ``schema`` is set if it also checks the type: then the JSON Schema of what it takes.
+    ``schema`` is the JSON Schema of a check that also checks the type.
     """
 
     check: Callable[[Any], object]
@@ -162,7 +162,7 @@ def read_value(shape: Shape, value: Any, where: Where = (), *, older: bool = Fal
         value, breaches = _typed(shape, value, where, older=older)
         for check in shape.checks if not breaches else ():
             value = check(value)
-    except ValueError as error:
+    except (ValueError, InvalidArgument) as error:
         breaches = [Breach(where, "wrong", value, str(error))]
     return value, breaches
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from os.path import realpath
 from typing import Annotated, Literal
 from urllib.parse import unquote
 
@@ -75,17 +76,9 @@ def _agent_name(name: str) -> str:
     return name
 
 
-def _checked(check: Callable[[str], object]) -> Callable[[str], str]:
-    """``check``, with its ``InvalidArgument`` turned into the ``ValueError`` that is collected."""
-
-    def run(value: str) -> str:
-        try:
-            check(value)
-        except InvalidArgument as error:
-            raise ValueError(str(error)) from None
-        return value
-
-    return run
+def _text(value: str) -> str:
+    check_text(value)
+    return value
 
 
 def _level(value: str) -> str:
@@ -108,15 +101,12 @@ def _url(value: str) -> str:
     return value
 
 
-def check_apart(url: str, place: str, *, resolved: Callable[[str], str]) -> None:
-    """Refuse a mirror in the memory directory, where one file would be a record and its copy. ``InvalidArgument``.
-
-    ``resolved`` gives the real path of a path.
-    """
+def check_apart(url: str, place: str) -> None:
+    """Refuse a mirror in the memory directory, where one file would be a record and its copy. ``InvalidArgument``."""
     scheme, _, rest = url.partition("://")
     if scheme.lower() == "file" and "%00" not in rest:
-        folder = resolved("/" + unquote(rest.partition("/")[2].partition("?")[0]))
-        if f"{folder}/".startswith(f"{resolved(place)}/"):
+        folder = realpath("/" + unquote(rest.partition("/")[2].partition("?")[0]))
+        if f"{folder}/".startswith(f"{realpath(place)}/"):
             raise InvalidArgument(
                 "this is in the memory directory itself, so it would be lost with it; name another folder"
             )
@@ -180,9 +170,9 @@ def _pull(value: object) -> int | str:
         raise ValueError(f"use 'cold-start', 'restore' or an interval: {error}") from None
 
 
-DeclaredText = Annotated[str, Check(_checked(check_text))]
-Uid = Annotated[str, Check(_checked(check_uid)), Meta(extra_json_schema={"pattern": UID_PATTERN})]
-Name = Annotated[str, Check(_checked(check_name)), Meta(extra_json_schema={"pattern": NAME_PATTERN})]
+DeclaredText = Annotated[str, Check(_text)]
+Uid = Annotated[str, Check(check_uid), Meta(extra_json_schema={"pattern": UID_PATTERN})]
+Name = Annotated[str, Check(check_name), Meta(extra_json_schema={"pattern": NAME_PATTERN})]
 LevelName = Annotated[str, Check(_level), Meta(extra_json_schema={"pattern": NAME_PATTERN})]
 Levelling = Annotated[
     tuple[LevelName, ...],

@@ -341,7 +341,7 @@ def _workflow_in(source: YamlDocument, path: Path | None, mirror: URLCheck = str
             where = ("memory", "mirror", "url")
             mirror(declared.url)
             if isinstance(place, Path):
-                check_apart(declared.url, str(place), resolved=os.path.realpath)
+                check_apart(declared.url, str(place))
     except InvalidArgument as error:
         problems = [Problem(where, str(error))]
     problems += [*_document_problems(document, path=path), *_store_problems(reading.document)]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,11 +17,10 @@ from memfiles.cli import opening, output
 from memfiles.cli.failures import ToolFailed, end_on_signals, listening_on
 from memfiles.cli.options import argument, command, current, option, usage_error
 from memfiles.errors import ExtraMissing
-from memfiles.tools.dialects import DIALECTS
+from memfiles.tools.dialects import DIALECTS, render
 from memfiles.workflow.fields import TOOL_NAMES
 
 if TYPE_CHECKING:
-    from memfiles.files.manager import MemoryManager
     from memfiles.tools.session import Session
     from memfiles.tools.visibility import VisibleFile
     from memfiles.workflow.fields import ToolNames
@@ -107,19 +106,16 @@ def _tools_of(
     tool_names: ToolNames | None = None,
 ) -> list[dict[str, Any]]:
     """The tools of a session of this agent in a vendor's format."""
-    from memfiles.tools.dialects import render
-    from memfiles.tools.session import definitions_of
+    from memfiles.tools.definitions import file_tools
+    from memfiles.tools.profiles import offered
+    from memfiles.tools.visibility import names_in
 
-    files, declared = _visible(seen, agent, user=user, level=level), seen.workflow.memory.entries
+    names = names_in(_visible(seen, agent, user=user, level=level))
+    spec, declared = seen.workflow.agents[agent], seen.workflow.memory.entries
     if declared is None:
-        return render(definitions_of(files), dialect)
-    from memfiles.tools.profiles import offered  # late: only workflows with entries need it
-
-    readable, writable = [it.card.name for it in files], [it.card.name for it in files if it.writable]
-    spec = seen.workflow.agents[agent]
-    allowed = {"forgets": spec.forget, "read_only": spec.entries == "r"}
-    tools = offered(tool_names or declared.tool_names, readable=readable, writable=writable, **allowed)
-    return render(tools, dialect)
+        return render(file_tools(**names), dialect)
+    profile = tool_names or declared.tool_names
+    return render(offered(profile, **names, forgets=spec.forget, read_only=spec.entries == "r"), dialect)
 
 
 @command("call", 'memfiles call support read_memory \'{"file": "customer-notes"}\'')
@@ -168,7 +164,7 @@ def json_object(text: str) -> dict[str, Any]:
 
 def _visible(seen: opening.MemoryView, agent: str, *, user: str | None, level: str | None) -> list[VisibleFile]:
     """The files that a session of this agent sees."""
-    from memfiles.tools.visibility import visible_files
+    from memfiles.tools.visibility import visible_among
 
     opening.known_agent(seen.workflow, agent)
     levels = seen.workflow.levels
@@ -176,8 +172,7 @@ def _visible(seen: opening.MemoryView, agent: str, *, user: str | None, level: s
     at = level or declared.level or levels.lowest
     levels.rank(at)
     refs = seen.workflow.refs_of(agent, user=user)
-    # the manager is only asked for cards here, and the view has these
-    return visible_files(refs, cast("MemoryManager", seen), levels=levels, level=at, user=user)
+    return visible_among((file.card for file in seen.files), refs, levels=levels, level=at)
 
 
 @command("mcp", "memfiles mcp --agent support", "memfiles mcp --agent support --http --read-only")
