@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from urllib.parse import urlencode
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from memfiles.errors import FileNotDeclared, InvalidArgument, LevelDenied
 from memfiles.memory import Memory
@@ -22,8 +24,7 @@ from memfiles.workflow.workflow import MemoryFile
 SURFACE = "ui"
 
 
-@dataclass(frozen=True, slots=True)
-class Lens:
+class Lens(Struct, frozen=True):
     """As whom the entries are looked at: a session's agent, user, level and run, "" for none."""
 
     agent: str
@@ -33,13 +34,12 @@ class Lens:
 
     def query(self, **more: object) -> str:
         """The lens as the query of a link, with other fields, without the empty ones."""
-        named = {"agent": self.agent, "user": self.user, "level": self.level, "run": self.run, **more}
-        return urlencode({name: value for name, value in named.items() if value not in ("", None)})
+        return urlencode({name: value for name, value in {**self.fields, **more}.items() if value not in ("", None)})
 
     @property
     def fields(self) -> dict[str, str]:
         """The lens as the hidden fields of a form."""
-        return {"agent": self.agent, "user": self.user, "level": self.level, "run": self.run}
+        return asdict(self)
 
 
 class Desk:

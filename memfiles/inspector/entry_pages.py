@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from starlette.responses import Response
 
-from memfiles.entries.results import Found, Results
-from memfiles.errors import RevisionUnknown
+from memfiles.entries.results import Found
 from memfiles.inspector.desk import Lens, acting
-from memfiles.inspector.view import PAGE_ROWS, PageView, Route, edited_of, tags_in
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route, difference, edited_of, tags_in
 from memfiles.records.entry import KINDS
 from memfiles.tools.session import Session
 
@@ -44,7 +44,7 @@ def entries(view: PageView) -> Response:
     with desk.session(lens) as session:
         if query is not None:
             results = desk.memory.entries.search(session, query, max_results=PAGE_ROWS, **asked)
-            lines = _matches(results)
+            lines = [EntryLine(it.found, it.snippet, it.legs, it.score) for it in results.matches]
         else:
             page = desk.memory.entries.list(
                 session, order="updated", limit=PAGE_ROWS, cursor=view.chosen("cursor", as_sent=True), **asked
@@ -68,18 +68,13 @@ def entries(view: PageView) -> Response:
 def entry(view: PageView) -> Response:
     """One entry: what it says, why it is in the prompt or not, and its life."""
     desk, lens, key = view.desk, view.desk.lens(view.asked), view.asked.get("key", "")
-    to = view.number("to")
-    diff, base, problem = "", view.number("from"), None
+    base, to = view.number("from"), view.number("to")
     with desk.session(lens) as session:
         log = desk.memory.entries.log(session, key)
         explained = desk.memory.entries.explain(session, key)
         if to is not None and base is None:
             base = max((it.revision for it in log.changes if it.revision and it.revision < to), default=None)
-        if to is not None and base is not None:
-            try:
-                diff = desk.memory.entries.diff(session, key, base, to)
-            except RevisionUnknown as error:
-                problem = str(error)
+        compared = difference(partial(desk.memory.entries.diff, session, key), base, to)
     return view.render(
         "entry.html",
         lens=lens,
@@ -88,10 +83,7 @@ def entry(view: PageView) -> Response:
         found=log.found,
         explained=explained,
         kinds=KINDS,
-        base=base,
-        to=to,
-        diff=diff,
-        problem=problem,
+        **compared,
         url=view.url(ONE, **lens.fields, key=key),
     )
 
@@ -159,7 +151,7 @@ def undo(view: PageView) -> Response:
 def _acted(view: PageView, change: Callable[[Session, str], str]) -> Response:
     """A change by the operator, in a session that may make it; the page is then that of the lens it came from."""
     desk, key = view.desk, view.form.get("key", "")
-    seen = {name: view.form.get(f"seen_{name}", view.form.get(name, "")) for name in Lens.__dataclass_fields__}
+    seen = {name: view.form.get(f"seen_{name}", view.form.get(name, "")) for name in Lens.__struct_fields__}
 
     def done() -> str:
         with desk.session(desk.lens(view.form)) as session:
@@ -170,10 +162,6 @@ def _acted(view: PageView, change: Callable[[Session, str], str]) -> Response:
         return entry(failed)
 
     return view.act(done, then=view.url(ONE, **seen, key=key), page=again)
-
-
-def _matches(results: Results) -> list[EntryLine]:
-    return [EntryLine(it.found, it.snippet, it.legs, it.score) for it in results.matches]
 
 
 ROUTES: tuple[Route, ...] = (

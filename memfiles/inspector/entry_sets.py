@@ -17,7 +17,7 @@ SHARE = 80  # percent
 
 def gone(view: PageView) -> Response:
     """What was deleted and can be restored, and what is left of what was forgotten."""
-    lens, (page, begin) = view.desk.lens(view.asked), view.page()
+    lens, begin = view.desk.lens(view.asked), view.skipped
     most = min(begin + PAGE_ROWS, MAX_GONE)
     with view.desk.session(lens) as session:
         deleted = view.desk.memory.entries.deleted(session, limit=most)
@@ -28,8 +28,7 @@ def gone(view: PageView) -> Response:
         lens=lens,
         deleted=deleted.entries[begin:],
         tombstones=tombstones.tombstones[begin:],
-        later=view.url("/entries/gone", **lens.fields, page=page + 1) if is_more else None,
-        earlier=view.url("/entries/gone", **lens.fields, page=page - 1) if page > 1 else None,
+        **view.pager("/entries/gone", is_more=is_more, **lens.fields),
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
-from memfiles.errors import InvalidArgument, RevisionUnknown
-from memfiles.inspector.view import PAGE_ROWS, PageView, Route, edited_of
+from memfiles.errors import InvalidArgument
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route, difference, edited_of
 from memfiles.records.file_changes import Receipt, share_of
 from memfiles.records.keys import is_file_path, uid_of
 from memfiles.sync.conflicts import Conflict
@@ -22,30 +23,22 @@ def file_page(view: PageView) -> Response:
     record = desk.file(uid, user)
     to = view.number("to")
     base = view.number("from", to - 1 if to is not None else None)
-    diff, problem = "", None
-    if to is not None and base is not None:
-        try:
-            diff = desk.memory.manager.diff(uid, base, to, user=user or None)
-        except RevisionUnknown as error:
-            problem = str(error)
+    diff = partial(desk.memory.manager.diff, uid, user=user or None)
     return view.render(
         "file.html",
         record=record,
         user=user,
         share=share_of(record.max_size_bytes, used=record.size_bytes),
         changes=record.history[::-1],
-        base=base,
-        to=to,
-        diff=diff,
-        problem=problem,
-        conflicts=[it for it in desk.conflicts() if is_file_path(it.record) and _is_of(it, uid, user)],
+        **difference(diff, base, to),
+        conflicts=[it for it in desk.conflicts() if it.user == user and _is_of(it, uid)],
         url=view.url(f"/files/{uid}", user=user),
     )
 
 
-def _is_of(conflict: Conflict, uid: str, user: str) -> bool:
-    """Whether a conflict is that of the file, or of the file of this user."""
-    return uid in (uid_of(conflict.record), conflict.name) and conflict.user == user
+def _is_of(conflict: Conflict, uid: str) -> bool:
+    """Whether a conflict is about the memory file, as every user or one of them has it."""
+    return is_file_path(conflict.record) and uid in (uid_of(conflict.record), conflict.name)
 
 
 def download(view: PageView) -> Response:
@@ -98,13 +91,12 @@ def redact(view: PageView) -> Response:
 
 def conflicts(view: PageView) -> Response:
     """What could not be merged, the newest first; the chosen one next to its record."""
-    found, (page, begin) = view.desk.conflicts(), view.page()
+    found, begin = view.desk.conflicts(), view.skipped
     return view.render(
         "conflicts.html",
         conflicts=found[begin : begin + PAGE_ROWS],
         chosen=next((it for it in found if it.path == view.chosen("path")), None),
-        later=view.url(CONFLICTS, page=page + 1) if len(found) > begin + PAGE_ROWS else None,
-        earlier=view.url(CONFLICTS, page=page - 1) if page > 1 else None,
+        **view.pager(CONFLICTS, is_more=len(found) > begin + PAGE_ROWS),
     )
 
 

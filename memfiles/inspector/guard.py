@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, parse_qsl
 
+from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -82,12 +82,12 @@ class Guard:
 
     async def _refusal(self, scope: Scope, receive: Receive) -> Response | None:
         """The answer to a request that does not reach the pages; None for one that does."""
-        headers: Mapping[str, list[str]] = _headers_of(scope)
-        if len(headers.get("host", [])) != 1 or headers["host"][0] not in self._hosts:
+        headers = Headers(scope=scope)
+        if len(hosts := headers.getlist("host")) != 1 or hosts[0] not in self._hosts:
             return _refused(403, "this address is not the inspector's")
         if scope["path"] == ENTER:
             return self._entered(scope, headers)
-        if headers.get("sec-fetch-site", ["same-origin"])[-1] not in ("same-origin", "none"):
+        if (headers.getlist("sec-fetch-site") or ["same-origin"])[-1] not in ("same-origin", "none"):
             return _refused(403, "another site asked for this page")
         if not self._is_known(headers):
             return _refused(401, _UNKNOWN.rstrip("\n"))
@@ -97,7 +97,7 @@ class Guard:
             return None
         return await self._form_refusal(scope, receive, headers)
 
-    def _entered(self, scope: Scope, headers: Mapping[str, list[str]]) -> Response:
+    def _entered(self, scope: Scope, headers: Headers) -> Response:
         """Exchange the token for the cookie; somebody who has it already is simply let in."""
         asked = dict(parse_qsl(scope["query_string"].decode("latin-1")))
         if not self._is_known(headers):
@@ -109,20 +109,20 @@ class Guard:
         answer.set_cookie(self._cookie, self._key, path=self.root, httponly=True, samesite="strict")
         return answer
 
-    def _is_known(self, headers: Mapping[str, list[str]]) -> bool:
+    def _is_known(self, headers: Headers) -> bool:
         try:
-            sent = SimpleCookie("; ".join(headers.get("cookie", [])))
+            sent = SimpleCookie("; ".join(headers.getlist("cookie")))
         except CookieError:
             return False
         found = sent.get(self._cookie)
         return found is not None and hmac.compare_digest(found.value.encode(), self._key.encode())
 
-    async def _form_refusal(self, scope: Scope, receive: Receive, headers: Mapping[str, list[str]]) -> Response | None:
-        origins = {f"http://{host}" for host in headers["host"]}
-        is_ours = headers.get("sec-fetch-site") == ["same-origin"]
-        if not (set(headers["origin"]) <= origins if "origin" in headers else is_ours):
+    async def _form_refusal(self, scope: Scope, receive: Receive, headers: Headers) -> Response | None:
+        origins = set(headers.getlist("origin"))
+        is_ours = headers.getlist("sec-fetch-site") == ["same-origin"]
+        if not (origins <= {f"http://{headers['host']}"} if origins else is_ours):
             return _refused(403, "another site sent this form")
-        if scope["method"] != "POST" or headers.get("content-type", [""])[0].partition(";")[0].strip() != _FORM_TYPE:
+        if scope["method"] != "POST" or headers.get("content-type", "").partition(";")[0].strip() != _FORM_TYPE:
             return _refused(405, "only forms of this page can be sent")
         if self._read_only:
             return _refused(403, "nothing was changed: the inspector was started with --read-only")
@@ -138,13 +138,6 @@ class Guard:
             return _refused(403, "the form is not of this page, or of an earlier start: load the page again")
         scope.setdefault("state", {})["form"] = form
         return None
-
-
-def _headers_of(scope: Scope) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, value in scope["headers"]:
-        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-    return found
 
 
 async def _body_of(receive: Receive) -> bytes | None:

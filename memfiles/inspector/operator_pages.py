@@ -21,27 +21,26 @@ from memfiles.storage.events import OUTCOMES, AuditEvent
 USER = "/users/one"
 FILTERS = ("since", "until", "agent", "user", "actor", "op", "record", "outcome")
 AUDIT_ROWS = 100
-EXPORTS: dict[str, tuple[str, ExportFormat, str, str]] = {
-    "zip": ("Zip of Markdown files", "zip", ".zip", "application/zip"),
-    "jsonl": ("JSON Lines", "jsonl", ".jsonl", "application/x-ndjson"),
-    "markdown": ("One Markdown document, to read", "markdown", ".md", "text/markdown; charset=utf-8"),
+EXPORTS: dict[ExportFormat, tuple[str, str, str]] = {
+    "zip": ("Zip of Markdown files", ".zip", "application/zip"),
+    "jsonl": ("JSON Lines", ".jsonl", "application/x-ndjson"),
+    "markdown": ("One Markdown document, to read", ".md", "text/markdown; charset=utf-8"),
 }
-"""What can be exported: its name, the library's format, the end of the file's name and its media type."""
+"""The formats of an export: a title, the suffix of the file and its media type."""
 
 
 def users(view: PageView) -> Response:
     """Who is there, the last changed or the fullest budget first, and how much is kept of each."""
-    desk, (page, begin) = view.desk, view.page()
+    desk = view.desk
     order: UserOrder = "share" if view.chosen("order") == "share" else "updated"
     rows = min(view.number("rows") or PAGE_ROWS, PAGE_ROWS)
-    found = desk.memory.users.list(level=desk.ceiling, order=order, limit=rows + 1, skip=begin)
+    found = desk.memory.users.list(level=desk.ceiling, order=order, limit=rows + 1, skip=view.skipped)
     forgotten = desk.memory.users.tombstones(limit=PAGE_ROWS + 1)
     return view.render(
         "users.html",
         users=found[:rows],
         order=order,
-        later=view.url("/users", order=order, page=page + 1) if len(found) > rows else None,
-        earlier=view.url("/users", order=order, page=page - 1) if page > 1 else None,
+        **view.pager("/users", is_more=len(found) > rows, order=order),
         forgotten=forgotten[:PAGE_ROWS],
         more_forgotten=len(forgotten) > PAGE_ROWS,
     )
@@ -120,7 +119,8 @@ def export_page(view: PageView) -> Response:
 def export(view: PageView) -> Response:
     """The entries that a session of the lens sees, as a file."""
     desk, lens = view.desk, view.desk.lens(view.asked)
-    _, format, suffix, media = EXPORTS.get(view.chosen("format") or "zip", EXPORTS["zip"])
+    format = next((known for known in EXPORTS if known == view.chosen("format")), "zip")
+    _, suffix, media = EXPORTS[format]
 
     def written(path: Path) -> None:
         target = path.with_suffix("") if format == "markdown" else path

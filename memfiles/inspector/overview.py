@@ -39,7 +39,7 @@ class Bar(Struct, frozen=True):
 
 def overview(view: PageView) -> Response:
     """What there is, and what a person should look at."""
-    desk, wanted, (page, begin) = view.desk, view.chosen("name"), view.page()
+    desk, wanted, begin = view.desk, view.chosen("name"), view.skipped
     files = [file for file in desk.files() if wanted is None or wanted.lower() in file.name.lower()]
     rows = [_row(view, file) for file in files[begin : begin + PAGE_ROWS]]
     found = desk.memory.stats(None, level=desk.ceiling)
@@ -49,8 +49,7 @@ def overview(view: PageView) -> Response:
         sync=desk.memory.sync.status(),
         rows=rows,
         count=len(files),
-        later=view.url("/", name=wanted, page=page + 1) if begin + PAGE_ROWS < len(files) else None,
-        earlier=view.url("/", name=wanted, page=page - 1) if page > 1 else None,
+        **view.pager("/", is_more=begin + PAGE_ROWS < len(files), name=wanted),
         provisional=sum(card.provisional for card in found.files),
         wanted=wanted or "",
     )
@@ -80,10 +79,8 @@ def _row(view: PageView, file: MemoryFile) -> FileRow:
         record = view.desk.file(file.uid)
     except (RecordCorrupt, StorageFailed) as error:
         return FileRow(file, level, problem=str(error))
-    share = share_of(record.max_size_bytes, used=record.size_bytes)
-    return FileRow(
-        file, level, record.size_bytes, record.revision, share, record.history[-1] if record.history else None
-    )
+    share, last = share_of(record.max_size_bytes, used=record.size_bytes), next(reversed(record.history), None)
+    return FileRow(file, level, record.size_bytes, record.revision, share, last)
 
 
 def _whole(found: Stats, count: int) -> list[Activity]:

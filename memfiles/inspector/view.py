@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from memfiles.entries.consolidation.plan import Plan
-from memfiles.errors import InvalidArgument, MemfilesError
+from memfiles.errors import InvalidArgument, MemfilesError, RevisionUnknown
 from memfiles.index.text.tokenizer import spans_of, terms_of
 from memfiles.inspector.desk import Desk
 from memfiles.records.graphemes import as_word, estimate_tokens, harmless
@@ -102,10 +102,19 @@ class PageView:
         typed = self.form.get("typed", "")
         return bool(typed) and typed.strip() in (wanted.strip(), harmless(wanted).strip(), as_word(wanted))
 
-    def page(self) -> tuple[int, int]:
-        """The number of the page that is asked for, from 1, and how many rows come before it."""
-        page = max(1, self.number("page", 1) or 1)
-        return page, (page - 1) * PAGE_ROWS
+    @property
+    def skipped(self) -> int:
+        """How many rows come before the page that is asked for."""
+        return (self._page - 1) * PAGE_ROWS
+
+    def pager(self, path: str, *, is_more: bool, **query: object) -> dict[str, str | None]:
+        """The addresses of the next and the previous page of a list, if there are any."""
+        later = self.url(path, **query, page=self._page + 1) if is_more else None
+        return {"later": later, "earlier": self.url(path, **query, page=self._page - 1) if self._page > 1 else None}
+
+    @property
+    def _page(self) -> int:
+        return max(1, self.number("page", 1) or 1)
 
     def draft(self, name: str, default: object) -> object:
         """What the operator sent in a form that failed, so that it is not lost; else what is there."""
@@ -214,6 +223,17 @@ def tags_in(text: str) -> list[str]:
     groups = (match.groups() for match in _TAG.finditer(text))
     found = [plain.strip() if quoted is None else quoted.replace('""', '"') for quoted, plain in groups]
     return [tag for tag in found if tag.strip()]
+
+
+def difference(diff: Callable[[int, int], str], base: int | None, to: int | None) -> dict[str, Any]:
+    """The values of a template that compares two revisions; ``problem`` says why it cannot."""
+    text, problem = "", None
+    if base is not None and to is not None:
+        try:
+            text = diff(base, to)
+        except RevisionUnknown as error:
+            problem = str(error)
+    return {"base": base, "to": to, "diff": text, "problem": problem}
 
 
 def edited_of(before: str, sent: str) -> str:
