@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from memfiles.errors import ExtraMissing, MemfilesError
 from memfiles.records import late_logger as _log
-from memfiles.tools.worker_calls import awaited_session_of
+from memfiles.tools.worker_calls import awaited_session_of, run_in_worker
 
 if TYPE_CHECKING:
     from memfiles.tools.session import Session
@@ -59,6 +59,15 @@ async def session_if_known(source: SessionSource[ContextT], context: ContextT) -
     except MemfilesError as error:
         _log.warning(_WITHOUT, error)
         return None
+
+
+async def prompt_in(source: SessionSource[ContextT], context: ContextT, *, budget_bytes: int | None) -> str:
+    """The current system prompt of a context's session; ``NO_MEMORY`` if the memory refuses."""
+    session = await session_if_known(source, context)
+    if session is None:
+        return NO_MEMORY
+    prompt = partial(session.system_prompt, budget_bytes=budget_bytes)
+    return await run_in_worker(lambda: or_fallback(prompt, fallback=NO_MEMORY))
 
 
 def with_recall(

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from memfiles.adapters.agent_calls import (
-    NO_MEMORY,
     call_id_in_conversation,
     needs,
     or_fallback,
+    prompt_in,
     session_if_known,
     user_text,
     with_recall,
@@ -77,10 +77,7 @@ def instructions(
     checked_source(session)
 
     async def rendered(context: RunContextWrapper[Any], _: Agent[Any]) -> str:
-        memory = NO_MEMORY
-        if (found := await session_if_known(session, context)) is not None:
-            prompt = partial(found.system_prompt, budget_bytes=budget_bytes)
-            memory = await run_in_worker(lambda: or_fallback(prompt, fallback=NO_MEMORY))
+        memory = await prompt_in(session, context, budget_bytes=budget_bytes)
         return "\n\n".join(part for part in (first, memory) if part)
 
     return rendered

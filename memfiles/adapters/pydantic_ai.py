@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memfiles.adapters.agent_calls import (
-    NO_MEMORY,
     call_id_in_conversation,
     needs,
     or_fallback,
+    prompt_in,
     session_if_known,
     with_recall,
 )
@@ -119,11 +118,7 @@ def memory_instructions(
     checked_source(session)
 
     async def memory(ctx: RunContext[AgentDepsT]) -> str:
-        found = await session_if_known(session, ctx)
-        if found is None:
-            return NO_MEMORY
-        prompt = partial(found.system_prompt, budget_bytes=budget_bytes)
-        return await run_in_worker(lambda: or_fallback(prompt, fallback=NO_MEMORY))
+        return await prompt_in(session, ctx, budget_bytes=budget_bytes)
 
     return memory
 

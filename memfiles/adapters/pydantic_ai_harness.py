@@ -13,15 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memfiles.adapters.agent_calls import needs
-from memfiles.adapters.shapes.notebook import (
-    Notebook,
-    NotebookChange,
-    NotebookOperation,
-    Remembered,
-    ScanLimits,
-    ScanResult,
-    scan,
-)
+from memfiles.adapters.shapes.notebook import Notebook, NotebookChange, NotebookOperation, Remembered
 from memfiles.errors import MemfilesError, RevisionConflict
 from memfiles.tools.session import Session
 from memfiles.tools.worker_calls import checked_source, run_in_worker, session_of, without_context
@@ -104,18 +96,18 @@ class SessionStore:
     async def search(
         self, prefix: str, query: str, *, limit: int, max_files: int, max_chars: int, max_file_chars: int
     ) -> memory.MemorySearchResult:
-        """Find the files directly below ``prefix`` that contain words of ``query``, most occurrences first."""
+        """Find the files directly below ``prefix`` that contain words of ``query``, as the harness's own stores do."""
         _check(prefix.removesuffix("/") or "all")
-        limits = ScanLimits(limit, max_files, max_chars, max_file_chars)
 
-        def scanned() -> ScanResult:
+        def files() -> dict[str, str]:
             texts = self._notebook().texts(prefix)
-            files = ((path, text) for path, text in texts if _FILE.fullmatch(path.removeprefix(prefix)))
-            return scan(files, query, prefix=prefix, limits=limits)
+            found = ((path, text) for path, text in texts if _FILE.fullmatch(path.removeprefix(prefix)))
+            return dict(islice(found, min(max(max_files, 0) + 1, sys.maxsize)))  # one more shows that some are left out
 
-        found = await _call(scanned)
-        matches = [memory.MemorySearchMatch(match.key, match.snippet, match.score) for match in found.matches]
-        return memory.MemorySearchResult(matches, found.scanned, found.truncated)
+        copy = memory.InMemoryStore(await _call(files))
+        return await copy.search(
+            prefix, query, limit=limit, max_files=max_files, max_chars=max_chars, max_file_chars=max_file_chars
+        )
 
     def _notebook(self) -> Notebook:
         return Notebook(without_context(self._session), remembered=self._remembered)

@@ -276,6 +276,18 @@ def test_a_run_uses_all_of_the_harness_s_tools(store: SessionStore) -> None:
     assert "- Ada is on Pro" in following.shown[0]
 
 
+@pytest.mark.parametrize(("most", "expected"), [(2, (2, True)), (1, (1, True)), (0, (0, False)), (2**70, (3, False))])
+def test_a_search_reads_no_more_files_than_it_may(store: SessionStore, most: int, expected: tuple[int, bool]) -> None:
+    """In the order of their names; the result says that others were left out, and nested ones are not counted."""
+    for name in ("a.md", "b.md", "c.md", "below/d.md"):
+        asyncio.run(store.write(f"main/{name}", "Oslo", expected_version=None))
+    limits = {"limit": 9, "max_files": most, "max_chars": 500, "max_file_chars": 500}
+    found = asyncio.run(store.search("main/", "oslo", **limits))
+
+    assert expected == (found.scanned, found.truncated)
+    assert ["main/a.md", "main/b.md", "main/c.md"][:most] == [match.path for match in found.matches]
+
+
 def test_a_file_of_another_level_is_told_apart(memory: memfiles.Memory, session: Session, store: SessionStore) -> None:
     """One below is read and not changed; one above is not there, and nothing shows that it is."""
     asyncio.run(store.write(PATH, "internal", expected_version=None))

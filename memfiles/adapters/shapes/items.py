@@ -142,15 +142,15 @@ class Items:
     ) -> Iterator[Item]:
         """The items in and below a namespace that match ``wanted``: by key, but matches of ``query`` first."""
         prefix = namespace_prefix(namespace)
-        return self._ranked(query, prefix, wanted) if query else (item for _, item in self._matching(prefix, wanted))
+        return self._ranked(query, prefix, wanted) if query else self._matching(prefix, wanted)
 
     def namespaces(self) -> set[Namespace]:
         """The namespaces that contain items."""
-        return {item.namespace for _, item in self._matching(ROOT, None)}
+        return {item.namespace for item in self._matching(ROOT, None)}
 
     def _ranked(self, query: str, prefix: str, wanted: Mapping[str, Any] | None) -> Iterator[Item]:
         """Items are listed only for a filter, or if more are asked for than were ranked."""
-        among = [found.key for found, _ in self._matching(prefix, wanted)] if wanted else None
+        among = [item.found.key for item in self._matching(prefix, wanted)] if wanted else None
         results = self._entries.search(
             self._session, query, max_results=RANKED, prefix=prefix, among=among, associate=False
         )
@@ -158,14 +158,14 @@ class Items:
         ranked = {match.found.key for match in matches}
         yield from (item for match in matches if (item := _item(match.found, score=match.score)) is not None)
         for score, is_searched in ((0.0, True), (None, False)):
-            for found, item in self._matching(prefix, wanted):
-                if found.key not in ranked and (NOT_SEARCHED not in found.tags) == is_searched:
+            for item in self._matching(prefix, wanted):
+                if item.found.key not in ranked and (NOT_SEARCHED not in item.found.tags) == is_searched:
                     yield replace(item, score=score)
 
-    def _matching(self, prefix: str, wanted: Mapping[str, Any] | None) -> Iterator[tuple[Found, Item]]:
+    def _matching(self, prefix: str, wanted: Mapping[str, Any] | None) -> Iterator[Item]:
         for found in list_entries(self._session, self._entries, prefix):
             if (item := _item(found)) is not None and matches_filter(item.value, wanted):
-                yield found, item
+                yield item
 
     def _find(self, namespace: Namespace, key: str) -> Found | None:
         try:

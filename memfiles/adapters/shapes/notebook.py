@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
@@ -34,8 +32,6 @@ REMEMBERED = 1024
 
 _CALL = re.compile(r"(?P<digest>[0-9a-f]{32}):(?P<id>.+)", re.ASCII)
 _RETIRING = frozenset({"delete", "evict", "consolidate"})
-_NAME_WEIGHT = 2
-_CUT = "..."
 
 
 class NotebookOperation(Struct, frozen=True):
@@ -151,8 +147,8 @@ class Notebook:
             return replace(remembered, replayed=True)
         for each in [key] if key is not None else (key for key, _ in self.texts("")):
             for entry in self._records(each, self._session.level):
-                if self._is_of_another(entry):
-                    continue
+                if not entry.user and entry.provenance.user != self._session.provenance.user:
+                    continue  # another user's change of an entry that all see
                 if (outcome := _outcome_in(entry.text.history, id)) is not None:
                     return outcome
         return None
@@ -167,10 +163,6 @@ class Notebook:
         """The operation's id with whose it is: those of two users are different operations."""
         origin = self._session.provenance
         return origin.agent, origin.user, id
-
-    def _is_of_another(self, entry: Entry) -> bool:
-        """Whether another user than the session's saved an entry that all see."""
-        return not entry.user and entry.provenance.user != self._session.provenance.user
 
     def _check_level(self, key: str) -> None:
         if (found := self._entries.get(self._session, key)) is not None:
@@ -199,75 +191,3 @@ def _outcome_in(history: tuple[Change, ...], id: str) -> NotebookChange | None:
             existed = change.revision > 1 and ops.get(change.revision - 1) not in _RETIRING
             return NotebookChange(None if is_gone else change.revision, existed, operation, replayed=True)
     return None
-
-
-class ScanLimits(Struct, frozen=True):
-    """Limits of a scan: matches, texts to read, characters to show in all, characters to read of each text."""
-
-    matches: int
-    texts: int
-    shown: int
-    read: int
-
-
-class TextMatch(Struct, frozen=True):
-    """A text that contains a word: its key, a snippet around the first one, and the number of occurrences."""
-
-    key: str
-    snippet: str
-    score: float
-
-
-class ScanResult(Struct, frozen=True):
-    """The matches, the number of texts read, and whether a limit left anything out."""
-
-    matches: list[TextMatch]
-    scanned: int
-    truncated: bool
-
-
-def scan(texts: Iterable[tuple[str, str]], query: str, *, prefix: str, limits: ScanLimits) -> ScanResult:
-    """Find the texts that contain words of ``query``, most occurrences first, by reading one after the other.
-
-    A word in the name below ``prefix`` counts twice. It finds nothing without a word, or if a limit is 0. The search of
-    entries, by contrast, uses an index, stems words and ranks.
-    """
-    words = query.lower().split()
-    if not words or min(limits.matches, limits.texts, limits.shown, limits.read) <= 0:
-        return ScanResult([], 0, truncated=False)
-    candidates = list(islice(texts, min(limits.texts + 1, sys.maxsize)))
-    is_cut = len(candidates) > limits.texts or any(len(text) > limits.read for _, text in candidates)
-    scored = []
-    for key, text in candidates[: limits.texts]:
-        name, part = key.removeprefix(prefix), text[: limits.read]
-        lower_name, lower = name.lower(), part.lower()
-        if score := sum(lower.count(word) + _NAME_WEIGHT * lower_name.count(word) for word in words):
-            scored.append((-score, key, name, part))
-    scored.sort()
-    matches = list(_matches(scored[: limits.matches], words, room=limits.shown))
-    scanned = min(len(candidates), limits.texts)
-    return ScanResult(matches, scanned, truncated=is_cut or len(scored) > len(matches))
-
-
-def _matches(scored: Sequence[tuple[int, str, str, str]], words: Sequence[str], *, room: int) -> Iterator[TextMatch]:
-    """The matches, each with a snippet, in ``room`` characters in all, names included."""
-    for score, key, name, text in scored:
-        room -= len(name)
-        if room <= 0:
-            return
-        snippet = _snippet(text, words, size=room)
-        room -= len(snippet)
-        yield TextMatch(key, snippet, float(-score))
-
-
-def _snippet(text: str, words: Sequence[str], *, size: int) -> str:
-    """At most ``size`` characters around the first word that occurs, with dots where the text is cut."""
-    lower = text.lower()
-    first = min((place for word in words if (place := lower.find(word)) >= 0), default=0)
-    start = max(0, min(first - size // 3, len(text) - size))
-    snippet = text[start : start + size]
-    if size <= 2 * len(_CUT):
-        return snippet
-    if start:
-        snippet = _CUT + snippet[len(_CUT) :]
-    return snippet[: -len(_CUT)] + _CUT if start + size < len(text) else snippet
