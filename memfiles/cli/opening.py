@@ -28,6 +28,7 @@ from memfiles.files.restorer import Restorer, seen_in
 from memfiles.records.keys import ENTRIES, USERS, uid_of
 from memfiles.storage.home import MemoryHome, home_of
 from memfiles.workflow import yaml_source
+from memfiles.workflow.problems import nearest_to
 from memfiles.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -252,10 +253,8 @@ def find_uid(workflow: Workflow, name: str, *, user: str | None = None) -> str:
             )  # fmt: skip
         return known[name].uid
     names = [file.name for file in files]
-    import difflib  # late: only a mistake needs it
-
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"declared: {', '.join(names) or 'none'}"
+    nearest = nearest_to(name, names)
+    hint = f"did you mean {nearest!r}?" if nearest else f"declared: {', '.join(names) or 'none'}"
     raise FileNotDeclared(f"unknown memory file {name!r} ({hint})")
 
 

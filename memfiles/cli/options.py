@@ -199,10 +199,10 @@ class CommandGroup(PlainCommand, click.Group):
         """The command that ``args`` start with; the error for a misspelt one suggests the nearest."""
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
-            import difflib  # only a typing mistake pays for it
+            from memfiles.workflow.problems import nearest_to  # late: only a mistake needs it
 
-            close = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            nearest = nearest_to(name, self.list_commands(ctx))
+            hint = f" (did you mean {nearest!r}?)" if nearest else ""
             raise click.UsageError(f"unknown command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 

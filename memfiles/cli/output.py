@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -159,14 +160,8 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-def entries(number: int) -> str:
-    """A number of entries."""
-    return count(number, "entry", "entries")
-
-
-def records(number: int) -> str:
-    """A number of records, which may be entries or those of memory files."""
-    return count(number, "record", "records")
+entries = partial(count, singular="entry", plural="entries")
+records = partial(count, singular="record")
 
 
 def _fitted(text: str) -> str:

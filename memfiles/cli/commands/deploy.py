@@ -22,7 +22,7 @@ from memfiles.memory import keeper_of, look
 from memfiles.records.graphemes import harmless
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage import atomic, quarantine
-from memfiles.storage.home import MemoryHome, home_of
+from memfiles.storage.home import home_of
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.sync.status import kept_in, status_on_disk
 from memfiles.tools.json_schemas import SCHEMAS, as_text, workflow_schema
@@ -179,11 +179,6 @@ def status_command(watch: bool) -> None:
     output.table(("NAME", "STATE", *numbers), rows, numeric=numbers)
 
 
-def _surveyed(home: MemoryHome) -> dict[str, Any]:
-    found = home.survey()
-    return to_builtins(found) if found is not None else {}
-
-
 def store_line(store: Mapping[str, Any]) -> str:
     """A store in one line: the server, how it is used, and what it still waits for."""
     schema = f"schema {store['schema']} at version {store['schema_version']}"
@@ -198,7 +193,7 @@ def status_object(seen: opening.MemoryView) -> dict[str, Any]:
     home = home_of(seen.workflow.place)
     return {
         "directory": str(home.directory) if home.directory is not None else None,
-        "store": None if home.directory is not None else {"url": home.title, **_surveyed(home)},
+        "store": None if home.directory is not None else {"url": home.title, **to_builtins(home.survey() or {})},
         "exists": home.exists(),
         "durability": seen.workflow.memory.durability,
         "size_bytes": sum(file.card.size_bytes for file in seen.files),

@@ -16,7 +16,7 @@ from memfiles.cli.commands.write import CALL_ID, TextCommand, expected_revision,
 from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, load_workflow, mirrored, reading_entries
 from memfiles.cli.options import argument, command, current, option, options, usage_error
 from memfiles.errors import EntryNotFound
-from memfiles.memory import Memory, look
+from memfiles.memory import look
 from memfiles.records.entry import DEFAULT_CONFIDENCE, KINDS
 from memfiles.records.graphemes import as_word, first_few
 from memfiles.records.keys import ENTRIES
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from memfiles.entries.drafts import Saved
     from memfiles.entries.forget import Forgotten
     from memfiles.entries.purge import Purged
+    from memfiles.workflow.workflow import Workflow
 
 SHOWN = 20  # keys that a message lists
 ORIGINS = ("agent", "user", "session", "run", "channel", "thread", "call", "source")
@@ -200,21 +201,16 @@ def forget_command(dry_run: bool, yes: bool, why: str, who: As, **given: Any) ->
     The exit code is 3 if there is no such entry, also because it is forgotten already, and 7 until the mirror's copies
     are gone as well. A bucket with versioning keeps its old versions: delete them there.
     """
-    selector, end = selector_of(given), click.get_current_context().exit
+    selector = selector_of(given)
     if dry_run or not yes:
         with reading_entries(who) as (memory, session):
             found = memory.entries.forget(session, **selector, dry_run=True)
         if dry_run or not found.count:
-            show_forgotten(found, mirror_is_clean=None)
-            end(0 if found.count else EntryNotFound.exit_code)
+            end_with_forgotten(found)
         ask(found)
     with changing_entries(who) as (memory, session):
         forgotten = memory.entries.forget(session, **selector, why=why)
-    is_clean = _is_pushed(memory)
-    show_forgotten(forgotten, mirror_is_clean=is_clean)
-    if not is_clean:
-        fail_until_pushed("the mirror's copies are not gone yet")
-    end(0 if forgotten.count else EntryNotFound.exit_code)
+    end_with_forgotten(forgotten, mirror_is_clean=has_every_entry(memory.workflow))
 
 
 def selector_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -238,14 +234,14 @@ def ask(found: Forgotten, *, counted: Callable[[int], str] = output.entries) -> 
     click.confirm(f"Forget {counted(found.count)} for good?", abort=True, err=True)
 
 
-def show_forgotten(
+def end_with_forgotten(
     forgotten: Forgotten,
     *,
-    mirror_is_clean: bool | None,
+    mirror_is_clean: bool | None = None,
     counted: Callable[[int], str] = output.entries,
     nothing: str = "no such entry at this session's level",
 ) -> None:
-    """Print the result of a forget or of its dry run."""
+    """Print the result of a forget or of its dry run, and end the command."""
     if current().json:
         mirror = {} if mirror_is_clean is None else {"mirror_is_clean": mirror_is_clean}
         output.data(forgotten.to_dict() | mirror)
@@ -256,6 +252,9 @@ def show_forgotten(
         list_keys(forgotten)
     else:
         output.note(f"forgot {counted(forgotten.count)}")
+    if mirror_is_clean is False:
+        fail_until_pushed("the mirror's copies are not gone yet")
+    click.get_current_context().exit(0 if forgotten.count else EntryNotFound.exit_code)
 
 
 def list_keys(found: Forgotten) -> None:
@@ -285,15 +284,15 @@ def purge_command(dry_run: bool) -> None:
         return
     with mirrored(workflow) as memory, output.progress("Erasing") as shown:  # which erases a portion at its opening
         memory.purge(progress=shown)
-    is_clean = _is_pushed(memory)
+    is_clean = has_every_entry(workflow)
     _show_purged(replace(found, dry_run=False), {"mirror_is_clean": is_clean})
     if not is_clean:
         fail_until_pushed("the mirror's copies are not gone yet")
 
 
-def _is_pushed(memory: Memory) -> bool:
-    """Whether the mirror, if there is one, has every change of entries."""
-    return not any(path.startswith(f"{ENTRIES}/") for path in pending_records(memory.workflow))
+def has_every_entry(workflow: Workflow) -> bool:
+    """Whether the mirror, if one is declared, has every change of entries."""
+    return not any(path.startswith(f"{ENTRIES}/") for path in pending_records(workflow))
 
 
 def _show_purged(purged: Purged, mirror: dict[str, bool]) -> None:

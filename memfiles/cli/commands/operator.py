@@ -18,20 +18,18 @@ import click
 from msgspec.structs import replace
 
 from memfiles.cli import opening, output
-from memfiles.cli.commands.entries import ask, show_forgotten
+from memfiles.cli.commands.entries import ask, end_with_forgotten, has_every_entry
 from memfiles.cli.commands.read import author
-from memfiles.cli.commands.write import fail_until_pushed
 from memfiles.cli.failures import NotFound, end_on_signals, listening_on
 from memfiles.cli.options import argument, command, current, group, option
-from memfiles.errors import EntryNotFound, ExtraMissing
+from memfiles.errors import ExtraMissing
 from memfiles.files.restore_report import FileView
 from memfiles.memory import look
 from memfiles.records.file_changes import share_of
-from memfiles.records.keys import ENTRIES
 from memfiles.records.record import Actor
 from memfiles.secrets.gate import check_label
 from memfiles.storage.events import OUTCOMES, AuditEvent
-from memfiles.sync.status import SyncStatus, pending_records
+from memfiles.sync.status import SyncStatus
 from memfiles.tools.oversight import AUDITED_MAX, EVERY, Stats
 from memfiles.workflow.workflow import Workflow
 
@@ -272,22 +270,17 @@ def forget_command(user: str, why: str, actor: str | None, dry_run: bool, yes: b
 
     The exit code is 3 if nothing is kept for the user, and 7 until the mirror's copies are gone as well.
     """
-    workflow, end = opening.load_workflow(), click.get_current_context().exit
-    show = partial(show_forgotten, counted=output.records, nothing="nothing is kept for this user")
+    workflow = opening.load_workflow()
+    end = partial(end_with_forgotten, counted=output.records, nothing="nothing is kept for this user")
     if dry_run or not yes:
         with look(workflow, warn=output.warn) as memory:
             found = memory.users.forget(user, dry_run=True)
         if dry_run or not found.count:
-            show(found, mirror_is_clean=None)
-            end(0 if found.count else EntryNotFound.exit_code)
+            end(found)
         ask(found, counted=output.records)
     with opening.mirrored(workflow) as memory, output.progress("Forgetting") as shown:
         forgotten = memory.users.forget(user, why=why, actor=actor, progress=shown)
-    is_clean = not any(path.startswith(f"{ENTRIES}/") for path in pending_records(workflow))
-    show(forgotten, mirror_is_clean=is_clean)
-    if not is_clean:
-        fail_until_pushed("the mirror's copies are not gone yet")
-    end(0 if forgotten.count else EntryNotFound.exit_code)
+    end(forgotten, mirror_is_clean=has_every_entry(workflow))
 
 
 @command("ui", "memfiles ui", "memfiles ui -w support/workflow.yaml --read-only --level INTERNAL")

@@ -37,6 +37,7 @@ from memfiles.records.keys import (
     staged_path,
     uid_of,
 )
+from memfiles.records.marks import EntryRecord
 from memfiles.storage.events import Progress, reported, utc_now
 from memfiles.storage.home import AUDIT, MemoryHome, home_of
 from memfiles.storage.journal import FOLDER as JOURNALS
@@ -341,13 +342,10 @@ def _files_of_users(workflow: Workflow, records: Records, paths: list[str]) -> I
     declared = {file.uid: file for file in workflow.memory.files if file.per is not None}
     count = 0
     for path in paths:
-        try:
-            found = records.find(path)
-            record = decode_entry(found[0], path=path) if found else None
-        except (RecordCorrupt, OSError) as error:
-            yield warn(f"record {path}", _why(error, of=path))
-            continue
-        if isinstance(record, Entry):
+        record = _entry_at(records, path)
+        if isinstance(record, str):
+            yield warn(f"record {path}", record)
+        elif isinstance(record, Entry):
             count += 1
             if record.key not in declared:
                 yield warn(f"record {path}", f"{record.key} is not declared per user; no session sees it")
@@ -363,13 +361,10 @@ def census(records: Records, paths: Iterable[str]) -> tuple[Tallies, list[tuple[
     broken: list[tuple[str, str]] = []
     now = utc_now()
     for path in paths:
-        try:
-            found = records.find(path)
-            record = decode_entry(found[0], path=path) if found else None
-        except (RecordCorrupt, OSError) as error:
-            broken.append((path, _why(error, of=path)))
-            continue
-        if isinstance(record, Entry) and record.is_live(now):
+        record = _entry_at(records, path)
+        if isinstance(record, str):
+            broken.append((path, record))
+        elif isinstance(record, Entry) and record.is_live(now):
             tallies[record.folder, record.level].update(live=1, size_bytes=record.size_bytes)
         elif record is not None:
             state = "forgotten" if not isinstance(record, Entry) else "retired" if record.retired else "expired"
@@ -377,11 +372,15 @@ def census(records: Records, paths: Iterable[str]) -> tuple[Tallies, list[tuple[
     return dict(tallies), broken
 
 
-def _why(error: Exception, *, of: str) -> str:
-    """What is wrong with an entry, without its name, which the finding begins with, and what that means."""
-    if isinstance(error, OSError):
+def _entry_at(records: Records, path: str) -> EntryRecord | str | None:
+    """The record at a path, or the reason why it cannot be read; None if there is none."""
+    try:
+        found = records.find(path)
+        return decode_entry(found[0], path=path) if found else None
+    except OSError as error:
         return f"{reason_of(error)}; it is left out until it can be read"
-    return f"{str(error).removeprefix(f'record {of}: ')}; it is ignored until you repair or delete it"
+    except RecordCorrupt as error:
+        return f"{str(error).removeprefix(f'record {path}: ')}; it is ignored until you repair or delete it"
 
 
 def _is_copy(path: str, uids: Collection[str]) -> bool:
