@@ -1,4 +1,4 @@
-"""The composition root: ``open`` makes a memory that is restored, mirrored and watched; ``look`` one to read only."""
+"""Composition root: ``open`` restores a memory, mirrors it and watches it; ``look`` opens one for reading only."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def open(
 ) -> Memory:
     """Parse the workflow at ``path``, restore its memory files, and keep them mirrored and watched.
 
-    ``watch=False`` does not watch for changes by people, for one-shot use. ``mirror`` replaces the mirror of the
-    declared URL, not its key. ``progress(done, total)`` is called while many records are fetched, by any thread.
-    ``embedder`` adds search by meaning. ``summariser`` writes the notes of ``entries.plan`` and of sessions that close
-    (``consolidate: close``); a save over a budget goes without. Raises ``WorkflowError`` for an unusable declaration;
-    nothing on disk has changed then. A mirror that does not answer is not an error: see ``sync.status()``.
+    ``watch=False``, for one-shot use, ignores edits by people. ``mirror`` replaces the mirror at the declared URL, not
+    its key. ``progress(done, total)`` is called by any thread while many records are fetched. ``embedder`` adds search
+    by meaning. ``summariser`` writes the notes of ``entries.plan`` and of sessions that close (``consolidate: close``),
+    but not those of a save over a budget. ``WorkflowError`` for an unusable declaration: nothing on disk has changed.
+    A mirror that does not answer is not an error: see ``sync.status()``.
     """
     if summariser is not None and not callable(getattr(summariser, "summarise", None)):
         raise InvalidArgument("summariser must have a method summarise(texts, *, most_bytes) that returns a text")
     workflow = load(path) if mirror is None else Workflow.load(path, check_store=home_of)
-    counted = _counted(open_mirror_of(workflow, given=mirror, notes_refusals=True), progress)
+    counted = _counted(open_mirror_of(workflow, given=mirror), workflow, progress)
     settings, declared = settings_of(workflow.memory.mirror), workflow.memory.mirror
     home = real_home(workflow.place, cache=workflow.cache)
     ledger: Ledger | None = None
@@ -82,8 +82,8 @@ def open(
         manager.subscribe(log.record_change)
         report = manager.restore(workflow)
         replica = manager.replica if counted is not None else None
-        given = partial(assembled, embedder=embedder, summariser=summariser, audit=log, origin=manager.origin)
-        assemble = partial(given, workflow, manager.records, manager.subscribers)
+        chosen: Any = {"embedder": embedder, "summariser": summariser, "audit": log, "origin": manager.origin}
+        assemble = partial(assembled, workflow, manager.records, manager.subscribers, **chosen)
         entries = lazy_entries(workflow, assemble, replica=replica, at_once=watch, has_embedder=embedder is not None)
         cleanup.callback(entries.close)
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
@@ -144,7 +144,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
         raise
 
 
-def open_mirror_of(workflow: Workflow, *, given: Mirror | None = None, notes_refusals: bool = False) -> Mirror | None:
+def open_mirror_of(workflow: Workflow, *, given: Mirror | None = None) -> Mirror | None:
     """The declared mirror, not yet connected to; None if none is declared. ``WorkflowError`` for an unusable URL.
 
     It refuses what does not verify with the declared key. ``given`` replaces the mirror at the URL.
@@ -153,15 +153,13 @@ def open_mirror_of(workflow: Workflow, *, given: Mirror | None = None, notes_ref
     if declared is None and given is None:
         return None
     from mirrors.sealed.mirror import guarded  # late: only workflows with a mirror need it
-    from mirrors.sealed.refusals import NotedMirror
 
     key, encrypt = (declared.key, declared.encrypt) if declared else (None, False)
     try:
         inner = given if given is not None else mirror_at(declared.url if declared else "")
     except InvalidArgument as error:
         raise WorkflowError(f"memory.mirror.url: {error}") from error
-    mirror = guarded(inner, key=key, encrypt=encrypt)
-    return NotedMirror(mirror, real_home(workflow.place).notes) if notes_refusals else mirror
+    return guarded(inner, key=key, encrypt=encrypt)
 
 
 def keeper_of(workflow: Workflow) -> Keeper:
@@ -177,7 +175,7 @@ def keeper_of(workflow: Workflow) -> Keeper:
 class Memory:
     """An open memory: what ``open`` returns. A context manager; ``close`` ends its sessions as well.
 
-    ``report`` says what the restore did with each file; ``sync`` keeps the mirror equal.
+    ``report`` says what the restore did with each file; ``sync`` keeps the mirror equal. ``cleanup`` closes the parts.
     """
 
     def __init__(
@@ -191,7 +189,6 @@ class Memory:
         cleanup: ExitStack,
         audit: AuditLog,
     ) -> None:
-        """``cleanup`` closes the parts, in the right order."""
         self.workflow = workflow
         self.manager = manager
         self.report, self.sync = report, sync
@@ -272,10 +269,9 @@ class Memory:
         """What was done by whom, newest first: the ``limit`` (1 to 10,000) latest events of the audit that fit.
 
         For the operator: events of all levels. ``since`` and ``until`` (not included) are dates, times in UTC, or a
-        time before now such as ``24h``; ``until`` may be the ``older`` of a page, for the next one. ``record`` is the
-        name or uid of a memory file, or the key, uid or path of an entry. ``outcome`` is ``ok``, ``refused`` or
-        ``failed``. ``level`` leaves out events above it, and those of no level, such as the export of a user. Damaged
-        lines are counted. ``InvalidArgument``.
+        time before now such as ``24h``; the ``older`` of a page is the ``until`` of the next. ``record`` is the name or
+        uid of a memory file, or the key, uid or path of an entry. ``outcome`` is ``ok``, ``refused`` or ``failed``.
+        ``level`` leaves out events above it and events without a level, such as the export of a user.
         """
         from memfiles.tools import oversight  # late: only the operator asks
 
@@ -312,11 +308,11 @@ class Memory:
 
     @property
     def users(self) -> Users:
-        """The people whom the agents work for: all that is kept for each, and forgetting it."""
+        """The people for whom the agents work: what is kept for each, its export, and forgetting it."""
         return self.entries.users
 
     def status(self) -> dict[str, Any]:
-        """How the memory is: ``problems`` of files by uid and of entries by path, ``mirror``, ``meaning`` and more."""
+        """The state as a JSON object: ``problems`` of files by uid and of entries by path, ``mirror`` and more."""
         found = {**self.manager.status(), "mirror": self.sync.status().to_dict(), "meaning": self._entries.meaning()}
         return found | {"problems": found["problems"] | self._entries.problems()}
 
@@ -369,8 +365,9 @@ class Memory:
             return None
         from memfiles.tools.entry_tools import EntryAccess  # late: only workflows with entries need it
 
-        may = (ends_run, spec.forget, spec.entries == "r", declared.consolidate == "close" and self._entries.may_change)
-        return EntryAccess(self._entries.opened, declared.secrets_allow, chosen, *may)
+        may: Any = {"ends_run": ends_run, "forgets": spec.forget, "read_only": spec.entries == "r"}
+        consolidates = declared.consolidate == "close" and self._entries.may_change
+        return EntryAccess(self._entries.opened, declared.secrets_allow, chosen, **may, consolidates=consolidates)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -405,12 +402,15 @@ def _rewrite(manager: MemoryManager, entries: LazyEntries, record: Record | Entr
     return entries.opened().update(who, record.key, content=text, expected_revision=record.revision).revision
 
 
-def _counted(mirror: Mirror | None, progress: Progress | None) -> Mirror | None:
-    if mirror is None or progress is None:
-        return mirror
+def _counted(mirror: Mirror | None, workflow: Workflow, progress: Progress | None) -> Mirror | None:
+    """The mirror, with a note of each refusal, and ``progress`` told of each object."""
+    if mirror is None:
+        return None
     from mirrors.progress import CountingMirror  # late: only workflows with a mirror need it
+    from mirrors.sealed.refusals import NotedMirror
 
-    return CountingMirror(mirror, progress)
+    noted = NotedMirror(mirror, real_home(workflow.place).notes)
+    return noted if progress is None else CountingMirror(noted, progress)
 
 
 def mirror_at(url: str) -> Mirror:

@@ -57,10 +57,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "import": ("commands.transfer", "Import entries from a folder, a file or a zip archive, all or nothing."),
     },
     "Mirror": {
-        "sync": (
-            "commands.sync",
-            "Push and pull changes, show what is pending, settle conflicts, or replace the key.",
-        ),
+        "sync": ("commands.sync", "Push and pull changes, show what is pending, settle conflicts, or replace the key."),
     },
     "Agents": {
         "card": ("commands.agents", "Print the index card an agent gets in its system prompt."),
@@ -156,11 +153,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> Non
         ctx.exit()
 
 
-@click.group(
-    cls=CommandLine,
-    name=PROGRAM,
-    epilog=_EPILOG,
-)
+@click.group(cls=CommandLine, name=PROGRAM, epilog=_EPILOG)
 @option_now(
     "--version",
     is_flag=True,

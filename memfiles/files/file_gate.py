@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from memfiles.sync.mirror import Mirror
 
 Given = Literal["part", "all", "nothing"]
-"""What of a result its caller gave: the part that is new, all of it, or nothing: it was there before, so only warn."""
+"""How much of a result the caller gave: the new part, all of it, or nothing, when a credential is only a warning."""
 
 _ANY_ENTRY = f"{ENTRIES}/{WORKSPACE}/any.json"  # a mirror that takes none keeps the content of memory files only
 
@@ -55,7 +55,7 @@ class FileGate:
     def judged(
         self, record: Record, made: Decision, *, stamp: Stamp, lost: LostTexts, given: Given = "part"
     ) -> Decision:
-        """The decision over ``record`` as it may be committed; ``lost`` takes what a redaction takes out of it."""
+        """The decision as it may be committed; texts that a redaction removes from ``record`` are added to ``lost``."""
         if made.record is None or self.policy == "off":
             return made
         content = made.record.content
@@ -126,7 +126,7 @@ def note(manager: MemoryManager, revisions: Mapping[str, int]) -> None:
 
 
 def finish(manager: MemoryManager) -> None:
-    """Finish the redactions of killed processes, of all files but those of users; a failure is only logged."""
+    """Finish the redactions of killed processes, except in files of users; a failure is only logged."""
     try:
         noted = manager.place.notes.noted_forgets()
     except MemfilesError as error:
@@ -155,12 +155,12 @@ def erase(
     lost: Mapping[str, tuple[int, tuple[str, ...]]],
     records: RecordRepository[Record] | FilesOfUser,
 ) -> int:
-    """Remove texts that ``records`` lost, see ``LostTexts``, from all else; returns how many kept copies held one.
+    """Remove lost texts from everything but ``records``; returns how many kept copies held one.
 
-    1. delete kept copies that hold one, or an earlier one, whose process may have been killed: its note goes too;
-    2. scrub the sync ledger; 3. scrub every process's journal, and for the file of a user the index of entries;
-    4. strike the notes of them up to now, but of none whose earlier pieces could not be read: a later redaction, which
-    may be under way in another process, has a note of its own.
+    1. delete the kept copies that hold one, or a text of an earlier redaction whose process may have been killed;
+    2. scrub the sync ledger; 3. scrub every process's journal and, for the file of a user, the index of entries;
+    4. strike the notes of these redactions, unless earlier pieces could not be read. A later redaction, which may run
+    in another process, has a note of its own.
     """
     if not lost:
         return 0

@@ -49,9 +49,9 @@ class MemoryManager:
     """The memory files of one directory. Threads may share it; processes may share the directory.
 
     Every verb takes a file by its name or, if no file has that name, by its uid. ``gate`` judges every change.
-    A file ``per: user`` (``per_user``, by uid) also needs the ``user``, by name; ``users`` are their records, in an
-    open memory.
-    ``hydrated`` are the mirror's objects of which the last restore made records, by path. ``origin`` is the id of a
+    A file ``per: user`` (``per_user``, by uid) also needs the name of the ``user``; ``users`` has the records of users
+    in an open memory.
+    ``hydrated`` has the mirror's objects that the last restore wrote as records, by path. ``origin`` is the id of a
     mirrored directory, known after the first restore; ``subscribers`` hear of every change.
     """
 
@@ -144,7 +144,7 @@ class MemoryManager:
         return restored.report
 
     def take_hydrated(self) -> dict[str, Stored]:
-        """``hydrated``, which is then emptied: a sync needs these copies once."""
+        """Return ``hydrated`` and empty it: a sync needs these copies once."""
         self.hydrated, taken = {}, self.hydrated
         return taken
 
@@ -267,8 +267,9 @@ class MemoryManager:
     ) -> Redaction:
         """Remove ``text`` from a file's content, its history, the journals and quarantined copies.
 
-        1. repair a broken record; 2. commit, noted for who finishes it after a kill; 3. see ``erase``. Errors:
-        ``LockTimeout``: another process, whose journal may hold it, did not answer. ``MirrorRefused``: see there.
+        1. repair a broken record; 2. commit, with a note that finishes it after a kill; 3. see ``erase``.
+        ``LockTimeout``: another process, whose journal may hold it, did not answer. ``MirrorRefused``: the redaction is
+        done, but the mirror cannot pass it on to other machines.
         """
         check_text(text)
         stamp = self.gate.stamp(by, None, expected_revision, at=self._now())
@@ -296,11 +297,11 @@ class MemoryManager:
         return self.subscribers.add(callback)
 
     def cards(self) -> tuple[list[FileCard], dict[str, str]]:
-        """The cards of the live files, and by uid what is wrong with the unreadable ones."""
+        """The cards of the live files, and the problems of the unreadable ones by uid."""
         return cards_of(self.card, self.uids())
 
     def status(self) -> dict[str, Any]:
-        """Directory, durability, live files, ``problems`` as of ``cards``, orphans and quarantine, as a JSON object."""
+        """A JSON object: directory, durability, live files, ``problems`` as in ``cards``, orphans and quarantine."""
         declared, (cards, problems) = {record_path(uid) for uid in self.uids()}, self.cards()
         return {
             "directory": self.place.title,
@@ -371,7 +372,7 @@ class MemoryManager:
         return self._records
 
     def _repair_files(self) -> None:
-        """Before a restore and a close, repair files whose last good version only this process knows."""
+        """Repair files whose last good version only this process knows, before a restore or a close."""
         for path in self._live.known():
             try:
                 self._live.notice(path, at_once=True)

@@ -81,7 +81,7 @@ class FileView(Struct, frozen=True):
 
 
 def cards_of(card: Callable[[str], FileCard], uids: Iterable[str]) -> tuple[list[FileCard], dict[str, str]]:
-    """The cards of these files, and by uid what is wrong with the unreadable ones."""
+    """The cards of these files, and the problems of the unreadable ones by uid."""
     cards, problems = [], {}
     for uid in uids:
         try:

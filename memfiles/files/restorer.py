@@ -42,8 +42,8 @@ _BY_HAND = "its content was changed by hand"
 class Examined(Struct, frozen=True):
     """One declared file and what a restore would do: write ``record`` (None: nothing) and report ``row``.
 
-    ``seen`` is what is on disk, and whether no later change can look the same. ``data`` are the record's bytes if they
-    are already known; ``stored`` is the mirror's object it comes from.
+    ``seen`` is the record on disk, its signature, and whether every later change will have another one. ``data`` has
+    the record's bytes if they are known; ``stored`` is the mirror's object it comes from.
     """
 
     row: FileReport
@@ -56,7 +56,7 @@ class Examined(Struct, frozen=True):
 
 
 class MissingFile(NamedTuple):
-    """One declared file without a usable local record; ``problem`` says what is wrong with the file that is there."""
+    """One declared file without a usable local record; ``problem`` says why an existing one cannot be used."""
 
     file: MemoryFile
     problem: str | None = None
@@ -88,12 +88,16 @@ class Restorer(Struct, frozen=True):
         """The report that ``restore`` would give; nothing is created or changed, not even the directory."""
         files = _of_all_users(files)
         with home.reading() as records:
-            if records is None:
-                return _report(self._resolved([MissingFile(file) for file in files], {}), ())
-            with _examining():
-                there, view = records.paths(), records.view([record_path(file.uid) for file in files])
-                cached = start_cache.rows(home)
-            return _report(self._resolved(self._examine_all(view, files, cached), {}), _orphans(there, files))
+            found: Iterable[Examined | MissingFile] = [MissingFile(file) for file in files]
+            orphans: tuple[str, ...] = ()
+            if records is not None:
+                with _examining():
+                    orphans, view = (
+                        _orphans(records.paths(), files),
+                        records.view([record_path(it.uid) for it in files]),
+                    )
+                found = self._examine_all(view, files, start_cache.rows(home))
+            return RestoreReport(tuple([item.row for item in self._resolved(found, {})]), orphans)
 
     def restore(
         self, store: RecordStore, files: Sequence[MemoryFile], *, cached: dict[str, CacheRow] | None = None
@@ -119,17 +123,18 @@ class Restorer(Struct, frozen=True):
             decide = partial(self._decide, due=due, files=by_path, answers=answers)
             again, written = store.change(due, decide)
             found, signatures = [*{**examined, **again}.values()], signatures | written
+        seen: dict[str, Observed[Record] | None] = {}
         for path, item in examined.items():
-            pieces = item.record.redactions if item.stored is not None and item.record is not None else ()
-            if pieces:  # the mirror's: nothing was removed here when they were redacted
-                store.kept.remove(path, holding=pieces)
-        seen = {
-            path: Observed(item.record, signatures[path]) if item.record is not None else _observed(item)
-            for path, item in examined.items()
-        }
+            if item.record is not None:
+                seen[path] = Observed(item.record, signatures[path])
+                if item.stored is not None and (pieces := item.record.redactions):
+                    store.kept.remove(path, holding=pieces)  # the mirror's copy was redacted, and no copy here was
+            else:
+                seen[path] = Observed(*item.seen[:2], settled=item.seen[2]) if item.seen is not None else None
         hydrated = {path: item.stored for path, item in examined.items() if item.stored is not None}
         edits = [_edit_of(item.record) for item in examined.values() if item.record and item.row.detail == _BY_HAND]
-        return Restored(_report([*examined.values()], orphans), seen, cached, hydrated, edits)
+        report = RestoreReport(tuple([item.row for item in examined.values()]), orphans)
+        return Restored(report, seen, cached, hydrated, edits)
 
     def _decide(
         self,
@@ -300,12 +305,6 @@ def _version_of(path: str, item: Examined) -> NewVersion:
     return NewVersion(path, item.record.revision, item.data, replaces=item.signature)
 
 
-def _observed(item: Examined) -> Observed[Record] | None:
-    from memfiles.storage.record_kinds import Observed  # late, as above
-
-    return Observed(*item.seen[:2], settled=item.seen[2]) if item.seen is not None else None
-
-
 def _orphans(there: Iterable[str], files: Sequence[MemoryFile]) -> tuple[str, ...]:
     """The uids of the records ``there`` that are not declared."""
     foreign = set(there).difference([f"{file.uid}.json" for file in files])
@@ -315,10 +314,6 @@ def _orphans(there: Iterable[str], files: Sequence[MemoryFile]) -> tuple[str, ..
 def _of_all_users(files: Sequence[MemoryFile]) -> Sequence[MemoryFile]:
     """Without those ``per: user``, which are made when a user comes."""
     return [file for file in files if file.per is None]
-
-
-def _report(examined: Sequence[Examined], orphans: tuple[str, ...]) -> RestoreReport:
-    return RestoreReport(tuple([item.row for item in examined]), orphans)
 
 
 def _examining() -> AbstractContextManager[None]:

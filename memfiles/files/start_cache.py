@@ -32,7 +32,7 @@ CacheRow = list[str | int]  # inode, size, mtime_ns, name, description, max_size
 
 
 def rows(home: MemoryHome) -> dict[str, CacheRow]:
-    """The rows of a home that is a directory; empty if it has no usable cache, as every other home."""
+    """The rows of a memory directory; empty if it has no usable cache, and for a store, which has none."""
     try:
         return load(Descriptor.of_directory(home.directory)) if home.directory is not None else {}
     except OSError:
@@ -58,10 +58,7 @@ def save(directory: int, rows: dict[str, CacheRow]) -> None:
 
 
 def update(home: MemoryHome, rows: dict[str, CacheRow], live: RecordRepository[Record]) -> dict[str, CacheRow]:
-    """The rows of a directory with what is known of the live files; a failure is ignored.
-
-    They are saved if they are news, and many.
-    """
+    """The rows of a directory, updated with the live files; saved if they changed and are many."""
     if home.directory is None:
         return rows
     fresh = {

@@ -91,13 +91,13 @@ class FilesOfUser(Struct, frozen=True, dict=True):
         return FileView(report, record, record if self._live(self._repository.look(path).record) else None)
 
     def current(self, path: str) -> Record:
-        """The file as it is now; errors as of a repository."""
+        """The file as it is now; raises what a repository raises."""
         return self._shown(path, self._repository.look(path).record, at=self.files.at)
 
     def change(
         self, paths: Iterable[str], decide: Callable[[Mapping[str, Record | None]], tuple[T, Sequence[Record]]]
     ) -> T:
-        """Apply one decision to several files; errors as of a repository.
+        """Apply one decision to several files; raises what a repository raises.
 
         ``InvalidArgument`` if the user was forgotten since the epoch began.
         """
@@ -164,7 +164,7 @@ class FilesOfUser(Struct, frozen=True, dict=True):
 
 
 def _id_of(uid: str, epoch: str) -> str:
-    """The id of a user's record of a file, the same on every machine, so that first changes on two are one file's."""
+    """The id of a user's record of a file: the same on every machine, so that two first changes meet in one record."""
     return hashlib.sha256(b"memfiles file\0%b\0%b" % (epoch.encode(), uid.encode())).hexdigest()[:32]
 
 

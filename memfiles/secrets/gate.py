@@ -154,8 +154,8 @@ def judge_change(
 ) -> Gated:
     """Judge the change of ``before`` into ``after``, whose characters from ``start`` to ``end`` are new.
 
-    ``is_given``: the new text is what the caller gave, and may hold no credential by itself either. The rest as of
-    ``gate``; places are those in ``after``. ``redact`` replaces all of a credential, also what was there before.
+    ``is_given``: the caller gave the new text, which must not hold a credential by itself either. The rest is as in
+    ``gate``; places are in ``after``. ``redact`` replaces a whole credential, including its part in ``before``.
     """
     if policy == "off":
         return Gated(after)
@@ -275,10 +275,10 @@ def _was_there(value: str, known: Counter[str]) -> bool:
 
 
 def _window(text: str, start: int, end: int) -> tuple[int, int]:
-    """The part of ``text`` that a match of any rule lies in if it has to do with the text from ``start`` to ``end``.
+    """The part of ``text`` that holds every match of a rule that overlaps the text from ``start`` to ``end``.
 
-    No match is longer than ``REACH``. A rule keeps to one line, or to two lines with a gap of a few characters between
-    them; only private keys take more lines.
+    No match is longer than ``REACH``. A match lies on one line, or on two with a gap of a few characters between them;
+    only private keys take more lines.
     """
     least, most = max(0, start - REACH), min(len(text), end + REACH)
     if text.rfind(_KEY, least, min(end + REACH_OF_ANCHOR, most)) >= 0:

@@ -39,7 +39,7 @@ _REFERENCE = late_pattern(
     re.ASCII | re.VERBOSE,
 )
 _DIGEST = late_pattern(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{1,23}", re.IGNORECASE)  # UUID, short hash
-_WORD = r"(?>[A-Z]?[a-z]+|[A-Z]+|[0-9]{1,6}|)"  # atomic: with backtracking, "A-A-A-..." would take for ever
+_WORD = r"(?>[A-Z]?[a-z]+|[A-Z]+|[0-9]{1,6}|)"  # atomic: with backtracking, "A-A-A-..." would never end
 _WORDS = late_pattern(rf"{_WORD}(?:[-_./:+]{_WORD})*+")
 _EMAIL = late_pattern(r"[\w.+-]+@[\w-]+\.[\w.-]+")
 _MEASURE = late_pattern(r"v?\d+(?:[.:/-]\d+)+\w{0,3}|\d{1,3}[-.]?[a-z%]+|(?:19|20)\d\d[-/.T]?\d\d.*", re.IGNORECASE)

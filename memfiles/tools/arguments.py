@@ -90,10 +90,7 @@ class AppendMemory(Arguments, frozen=True, kw_only=True):
     """The arguments of ``append_memory``."""
 
     file: Annotated[TextArgument, Meta(description="The memory file to add to.")]
-    content: Annotated[
-        TextArgument,
-        Meta(description="The text to add, exactly as it should appear."),
-    ]
+    content: Annotated[TextArgument, Meta(description="The text to add, exactly as it should appear.")]
 
 
 class EditMemory(Arguments, frozen=True, kw_only=True):

@@ -31,9 +31,7 @@ ENTRY_ALIASES: dict[str, tuple[str, ...]] = {
     "outcome": ("result",),
     "said_at": ("date", "when", "timestamp", "said"),
 }
-REFUSALS = {
-    "level": "no call can choose it; the level of the session decides what it sees and where it saves",
-}
+REFUSALS = {"level": "no call can choose it; the level of the session decides what it sees and where it saves"}
 
 
 def _texts(value: object) -> object:
@@ -60,11 +58,7 @@ SavedKey = Annotated[TextArgument, Meta(description="The key as it was saved.")]
 OnlyTags = Annotated[Texts | None, Meta(description="Only entries with all of these tags.")]
 OnlyCategory = Annotated[TextArgument | None, Before(none_if_empty), Meta(description="Only entries of this category.")]
 OnlyKind = Annotated[Kind | None, Before(small), Meta(description="Only entries of this kind.")]
-SaidAt = Annotated[
-    TextArgument | None,
-    Before(none_if_empty),
-    Meta(description="When it was said, as 2026-11-21."),
-]
+SaidAt = Annotated[TextArgument | None, Before(none_if_empty), Meta(description="When it was said, as 2026-11-21.")]
 MaxResults = Annotated[ResultCount | None, Meta(description=f"By default {DEFAULT_RESULTS}.")]
 BudgetBytes = Annotated[
     Annotated[int, Meta(ge=LEAST_SEARCH_BYTES), Before(whole_number)] | None,

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from functools import cache, partial
 from inspect import isawaitable, iscoroutine
@@ -134,12 +134,8 @@ async def awaited_session_of(source: SessionSource[ContextT], context: ContextT)
     found = await run_in_worker(partial(_answer_of, source, context))
     if not isawaitable(found):
         return found
-    try:
+    with _failing_as_refused():
         return _checked(await found)
-    except MemfilesError:
-        raise
-    except Exception as error:
-        raise _failure(error) from error
 
 
 def without_context(source: Session | Callable[[], Session]) -> Session:
@@ -172,12 +168,8 @@ async def awaited_call_in(
 def _answer_of(source: SessionSource[ContextT], context: ContextT) -> Session | Awaitable[Session]:
     if isinstance(source, Session):
         return source
-    try:
+    with _failing_as_refused():
         found = checked_source(source)(context)
-    except MemfilesError:
-        raise
-    except Exception as error:
-        raise _failure(error) from error
     return found if isawaitable(found) else _checked(found)
 
 
@@ -188,10 +180,16 @@ def _checked(found: object) -> Session:
     return found
 
 
-def _failure(error: Exception) -> InvalidArgument:
-    """The refusal of a call for a defect of the program, which the log has whole: most frameworks drop the cause."""
-    _log.error("the program's function that names the session of a call failed", exc_info=error)
-    return _refusal(f"failed with {type(error).__name__}")
+@contextmanager
+def _failing_as_refused() -> Iterator[None]:
+    """Refuse the call if the program's function has a defect; it is logged here, as most frameworks drop the cause."""
+    try:
+        yield
+    except MemfilesError:
+        raise
+    except Exception as error:
+        _log.error("the program's function that names the session of a call failed", exc_info=error)
+        raise _refusal(f"failed with {type(error).__name__}") from error
 
 
 def _refusal(why: str) -> InvalidArgument:

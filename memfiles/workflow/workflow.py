@@ -33,13 +33,7 @@ from memfiles.workflow.fields import (
     check_apart,
 )
 from memfiles.workflow.older_workflow import SETTINGS_KEY, is_older, read_older
-from memfiles.workflow.problems import (
-    ParsedWorkflow,
-    Problem,
-    cross_problems,
-    nearest_to,
-    problem_of,
-)
+from memfiles.workflow.problems import ParsedWorkflow, Problem, cross_problems, nearest_to, problem_of
 from memfiles.workflow.specs import Allowed, AuditSpec, EntriesSpec, MirrorSpec, RetentionSpec
 from memfiles.workflow.yaml_source import YamlDocument
 
