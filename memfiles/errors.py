@@ -23,7 +23,7 @@ class MemfilesError(Exception):
     def __init_subclass__(
         cls, *, code: str | None = None, transient: bool | None = None, exit_code: int | None = None
     ) -> None:
-        """An error says these three on its class; what it leaves out is as in the class above it."""
+        """Set the three on a class of errors; those left out are inherited."""
         super().__init_subclass__()
         cls.code = cls.code if code is None else code
         cls.transient = cls.transient if transient is None else transient

@@ -172,7 +172,7 @@ class RecallMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _with_recalled(messages: Sequence[AnyMessage], session: Session, *, budget_bytes: int | None) -> list[AnyMessage]:
-    """The messages with what was recalled, as they are without a budget."""
+    """The messages with what was recalled; unchanged without a budget."""
     if budget_bytes is None:
         return [*messages]
     return with_recall(

@@ -91,7 +91,7 @@ def session_in_run(source: SessionSource[Runtime[Any]]) -> Session:
         runtime = get_runtime()
     except (KeyError, RuntimeError) as error:
         raise InvalidArgument(
-            "outside a run of a graph nobody can tell whose memory is meant: pass a session in place of the function"
+            "outside a run of a graph, the function cannot be asked whose memory to use: pass a session instead"
         ) from error
     return session_of(source, runtime)
 

@@ -135,7 +135,7 @@ def _answered(context: ToolContext[Any]) -> Iterator[object]:
 
 
 class _FollowingTool:
-    """A tool that is not always offered. Whether it is, is decided once a turn, before the model is called.
+    """A tool that some turns offer and others do not; that is decided once a turn, before the model is called.
 
     The SDK asks again before the calls of that turn, and ends the run if a tool is not enabled any more. So if the
     level rose meanwhile, the call is still made, and refused with a text.

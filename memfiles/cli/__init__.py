@@ -118,7 +118,6 @@ class _LateModule(ModuleType):
     """A module that is loaded at the first use of one of its names; ``importlib``'s own loads at its import."""
 
     def __getattr__(self, name: str) -> Any:
-        """An attribute of the module."""
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         return getattr(import_module(self.__name__), name)

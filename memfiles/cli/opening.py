@@ -166,7 +166,7 @@ def view(user: str | None = None) -> MemoryView:
 
 
 def _has_journals(home: MemoryHome) -> bool:
-    """Whether some process may not have put its changes in place yet."""
+    """Whether a journal may hold changes that the records do not have yet."""
     try:
         return home.directory is not None and bool(os.listdir(home.directory / JOURNALS))
     except OSError as error:
@@ -285,7 +285,7 @@ def completions_of(what: str, command: click.Context, begun: str) -> Iterable[st
 
 
 def _users_of(workflow: Workflow) -> list[str]:
-    """The users of whom something is kept; none if reading all their names would take longer than typing one."""
+    """The users of the memory; none if there are so many that reading their names takes longer than typing one."""
     from memfiles.memory import look  # late: some commands do without
 
     quiet_log()

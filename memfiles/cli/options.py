@@ -67,7 +67,7 @@ option_now = partial(click.option, cls=_PlainOption)
 
 
 def _late(make: Callable[..., click.Parameter]) -> Callable[..., Callable[[Decorated], Decorated]]:
-    """A decorator that notes a parameter, which is made when its command runs: those of others took 5 ms."""
+    """A decorator that notes a parameter; it is made when its command runs, as making all of them took 5 ms."""
 
     def add(*names: str, **settings: Any) -> Callable[[Decorated], Decorated]:
         def decorate(function: Decorated) -> Decorated:
@@ -139,7 +139,7 @@ def command(
 
 
 class _Offered(click.types.StringParamType):
-    """Text that a shell completes with names from the memory; whatever goes wrong, there are none.
+    """Text that a shell completes with names from the memory; a failure completes nothing.
 
     They are what the command itself would show: of entries, what its session sees. It inherits because click has
     no other way to complete a value of an option that is declared elsewhere.
@@ -246,7 +246,7 @@ def _show_help(context: click.Context, _: click.Parameter, is_asked: bool) -> No
 
 
 class _WorkflowPath(click.types.StringParamType):
-    """The path of a file, as of ``click.Path``, which would look for translations of its name: 1 ms.
+    """The path of a file, like ``click.Path``, which takes 1 ms to look for translations of its name.
 
     It inherits because click has no other way to say which values an option takes.
     """

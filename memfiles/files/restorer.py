@@ -312,7 +312,7 @@ def _orphans(there: Iterable[str], files: Sequence[MemoryFile]) -> tuple[str, ..
 
 
 def _of_all_users(files: Sequence[MemoryFile]) -> Sequence[MemoryFile]:
-    """Without those ``per: user``, which are made when a user comes."""
+    """The files but those ``per: user``, whose records are made for each user."""
     return [file for file in files if file.per is None]
 
 

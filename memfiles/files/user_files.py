@@ -144,7 +144,7 @@ class FilesOfUser(Struct, frozen=True, dict=True):
         return replace(first, revision=revision, history=history, origins=record.origins)
 
     def _kept(self, record: Record, before: EntryRecord | None, *, at: str) -> Entry:
-        """A changed file as the record to write over the one ``before``."""
+        """The record of a changed file, to be written over ``before``."""
         text = _with_names(
             record, uid=uid_at(self.path(record.uid)), name=TEXT_NAME, description="", max_size_bytes=MAX_ENTRY_BYTES,
             level="", format=FORMAT_2 if record.redactions else FORMAT,

@@ -25,7 +25,7 @@ SURFACE = "ui"
 
 
 class Lens(Struct, frozen=True):
-    """As whom the entries are looked at: a session's agent, user, level and run, "" for none."""
+    """The session whose view of the entries is shown: its agent, user, level and run, "" for none."""
 
     agent: str
     user: str = ""
@@ -43,7 +43,7 @@ class Lens(Struct, frozen=True):
 
 
 class Desk:
-    """What the pages ask for. Threads may share it."""
+    """The memory for the pages. Threads may share it."""
 
     def __init__(self, memory: Memory, *, operator: str, ceiling: str | None = None, read_only: bool = False) -> None:
         """``ceiling`` is the highest level that is shown; None: all are. ``InvalidArgument`` if it is not declared."""
@@ -103,9 +103,9 @@ class Desk:
         return [it for it in found if it.level in self.levels and (it.record.startswith(ENTRIES) or it.name in names)]
 
     def check_all_levels(self) -> None:
-        """``LevelDenied`` below the highest level, for a verb that goes across all of them."""
+        """Refuse an action across all levels if some are hidden: ``LevelDenied``."""
         if self.ceiling is not None:
-            raise LevelDenied(f"this goes across all levels, and the page was started with --level {self.ceiling}")
+            raise LevelDenied(f"this affects all levels, but the page was started with --level {self.ceiling}")
 
 
 def acting(lens: Lens, *, level: str, scope: str) -> Lens:

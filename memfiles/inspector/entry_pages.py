@@ -1,4 +1,4 @@
-"""The pages of entries: search and lists, one entry with its life, and the changes that a person makes to it."""
+"""The pages of entries: search and lists, one entry with its history, and its changes by a person."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EntryLine(Struct, frozen=True):
 
 
 def entries(view: PageView) -> Response:
-    """What a session sees: the answers to a question, or all that fits the filters, the last changed first."""
+    """The entries that a session sees: matches of a query, or all that pass the filters, the last changed first."""
     desk, lens = view.desk, view.desk.lens(view.asked)
     query, tag = view.chosen("q"), view.chosen("tag", as_sent=True)
     asked: dict[str, Any] = {name: view.chosen(name) for name in ("category", "kind", "since")}
@@ -66,7 +66,7 @@ def entries(view: PageView) -> Response:
 
 
 def entry(view: PageView) -> Response:
-    """One entry: what it says, why it is in the prompt or not, and its life."""
+    """One entry: its text, why it is in the prompt or not, and its history."""
     desk, lens, key = view.desk, view.desk.lens(view.asked), view.asked.get("key", "")
     base, to = view.number("from"), view.number("to")
     with desk.session(lens) as session:
@@ -89,7 +89,7 @@ def entry(view: PageView) -> Response:
 
 
 def edit(view: PageView) -> Response:
-    """Change the text, the tags and the other labels, unless somebody changed the entry since the page was loaded."""
+    """Change the text and the labels, unless somebody changed the entry since the page was loaded."""
     form = view.form
     given: dict[str, Any] = {"content": form.get("content", ""), "category": view.chosen("category")}
     given |= {"tags": tags_in(form.get("tags", "")), "kind": view.chosen("kind")}
@@ -106,12 +106,12 @@ def edit(view: PageView) -> Response:
 
 
 def pin(view: PageView) -> Response:
-    """Pin the entry, so that it comes first in the prompt and is evicted last, or take that back."""
+    """Pin the entry, so that it comes first in the prompt and is evicted last, or unpin it."""
     pinned = view.form.get("pinned") == "yes"
 
     def changed(session: Session, key: str) -> str:
         view.desk.memory.entries.update(session, key, pinned=pinned)
-        return f"{key} is pinned now." if pinned else f"{key} is not pinned any more."
+        return f"{key} is pinned now." if pinned else f"{key} is no longer pinned."
 
     return _acted(view, changed)
 
@@ -138,7 +138,7 @@ def restore(view: PageView) -> Response:
 
 
 def undo(view: PageView) -> Response:
-    """Take back the last change of the text, or go back to that of a revision, unless the page is out of date."""
+    """Undo the last change of the text, or go back to a revision, unless the page is out of date."""
 
     def changed(session: Session, key: str) -> str:
         to, seen = view.number("to_revision"), view.number("revision")
@@ -149,7 +149,7 @@ def undo(view: PageView) -> Response:
 
 
 def _acted(view: PageView, change: Callable[[Session, str], str]) -> Response:
-    """A change by the operator, in a session that may make it; the page is then that of the lens it came from."""
+    """Make a change in a session that may make it, then show the page of the lens that the operator came from."""
     desk, key = view.desk, view.form.get("key", "")
     seen = {name: view.form.get(f"seen_{name}", view.form.get(name, "")) for name in Lens.__struct_fields__}
 

@@ -1,4 +1,4 @@
-"""Pages for many entries at once: what is deleted or forgotten, forgetting by a selection, and consolidation."""
+"""Pages for many entries at once: deleted and forgotten ones, forgetting a selection, and consolidation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHARE = 80  # percent
 
 
 def gone(view: PageView) -> Response:
-    """What was deleted and can be restored, and what is left of what was forgotten."""
+    """Deleted entries, which can be restored, and the tombstones of forgotten ones."""
     lens, begin = view.desk.lens(view.asked), view.skipped
     most = min(begin + PAGE_ROWS, MAX_GONE)
     with view.desk.session(lens) as session:
@@ -53,7 +53,9 @@ def forget(view: PageView) -> Response:
             chosen = _as_selector(selected)
             counted = view.desk.memory.entries.forget(session, **chosen, dry_run=True).count
             if counted != view.number("count"):
-                raise InvalidArgument(f"there are {counted} by now: look at them again; nothing was forgotten")
+                raise InvalidArgument(
+                    f"the selection has {counted} entries by now; nothing was forgotten, so check it again"
+                )
             if not view.typed(f"forget {counted}"):
                 raise InvalidArgument(f"type forget {counted} to confirm; nothing was forgotten")
             found = view.desk.memory.entries.forget(session, **chosen, why=view.form.get("why", ""))
@@ -63,7 +65,7 @@ def forget(view: PageView) -> Response:
 
 
 def plan_page(view: PageView) -> Response:
-    """What a consolidation would do, and which past ones can be undone."""
+    """The plan of a consolidation, and the applied plans that can be undone."""
     desk, lens = view.desk, view.desk.lens(view.asked)
     share, plan = view.number("share", SHARE) or SHARE, None
     with desk.session(lens) as session:
@@ -84,7 +86,7 @@ def apply(view: PageView) -> Response:
     def done() -> str:
         plan = view.shelf.plans.get(id)
         if plan is None:
-            raise InvalidArgument("this plan is not known any more: make another one")
+            raise InvalidArgument("this plan is no longer kept: make a new one")
         with view.desk.session(lens) as session:
             applied = view.desk.memory.entries.apply(session, plan)
         return f"Applied: {len(applied.hidden)} hidden, {len(applied.shown)} new. The plan can be undone below."
@@ -93,7 +95,7 @@ def apply(view: PageView) -> Response:
 
 
 def undo_plan(view: PageView) -> Response:
-    """Take a plan back."""
+    """Undo a plan."""
     lens, id = view.desk.lens(view.asked), view.chosen("plan") or ""
 
     def done() -> str:

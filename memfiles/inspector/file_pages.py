@@ -70,7 +70,7 @@ def append(view: PageView) -> Response:
 
 
 def undo(view: PageView) -> Response:
-    """Take back the last change, or go back to a revision."""
+    """Undo the last change, or go back to a revision."""
     to = view.number("to_revision")
     return _changed(view, lambda uid, given: view.desk.memory.manager.undo(uid, to_revision=to, **given))
 
@@ -90,7 +90,7 @@ def redact(view: PageView) -> Response:
 
 
 def conflicts(view: PageView) -> Response:
-    """What could not be merged, the newest first; the chosen one next to its record."""
+    """The conflicts, newest first, and the chosen one next to its record."""
     found, begin = view.desk.conflicts(), view.skipped
     return view.render(
         "conflicts.html",
@@ -101,13 +101,13 @@ def conflicts(view: PageView) -> Response:
 
 
 def resolve(view: PageView) -> Response:
-    """Keep the record, take the copy, or take what the operator made of both."""
+    """Settle a conflict: keep the record, take the copy, or take a text that the operator made of both."""
     desk, path, take = view.desk, view.chosen("path") or "", view.chosen("take")
 
     def done() -> str:
         chosen = next((it for it in desk.conflicts() if it.path == path), None)
         if chosen is None:
-            raise InvalidArgument("this conflict is not there any more: it may have been settled meanwhile")
+            raise InvalidArgument("this conflict no longer exists; it may have been settled in the meantime")
         edited = edited_of(chosen.current or "", view.form.get("text", ""))
         given: dict[str, Any] = {"text": edited} if take == "text" else {"take": take}
         settled = desk.memory.sync.resolve(path, **given, expected_revision=view.number("revision"), by=desk.by)
@@ -118,7 +118,7 @@ def resolve(view: PageView) -> Response:
 
 
 def _changed(view: PageView, change: Callable[[str, dict[str, Any]], Receipt]) -> Response:
-    """A change of the file in the path, by the operator, over the revision that the page showed."""
+    """Change the file in the path as the operator, at the revision that the page showed."""
     uid, user = view.path["uid"], view.user
     given = {"by": view.desk.by, "expected_revision": view.number("revision"), "user": user}
 

@@ -135,7 +135,7 @@ class Guard:
             return _refused(400, "the form cannot be read")
         form = {name: values[-1].replace("\r\n", "\n") for name, values in fields.items()}  # as browsers send lines
         if not hmac.compare_digest(form.pop("csrf", "").encode(), self.csrf.encode()):
-            return _refused(403, "the form is not of this page, or of an earlier start: load the page again")
+            return _refused(403, "the form is from another page or an earlier start: reload the page")
         scope.setdefault("state", {})["form"] = form
         return None
 

@@ -22,7 +22,7 @@ MIRROR_SECONDS = 2.0  # how often the state of a mirror is looked at while someb
 
 
 class Live:
-    """The pages that listen. ``levels`` are those of which they hear; ``shelf`` keeps no text that was erased."""
+    """The pages that listen, to changes at ``levels``. Erased text is removed from ``shelf``."""
 
     def __init__(self, memory: Memory, levels: Collection[str], shelf: Shelf) -> None:
         self._memory = memory
@@ -72,7 +72,7 @@ class Live:
             self._waiting.discard(changed)
 
     def _heard(self, event: RecordChanged) -> None:
-        """In the thread that made or noticed the change."""
+        """Pass a change on, in the thread that made or noticed it."""
         if event.erased:
             self._shelf.prompts = {}  # a page that is being made puts what it read before into the old one
         level = event.level or self._memory.manager.levels.get(event.uid)  # the record of a user's file has none
@@ -85,7 +85,7 @@ class Live:
             changed.set()
 
     async def _watch_mirror(self) -> None:
-        """Tell of a mirror that has what it lacked, or fails: no record changes then."""
+        """Announce that the mirror caught up or failed, as no record changes then."""
         shown: object = None
         while not self._is_over:
             await asyncio.sleep(MIRROR_SECONDS)

@@ -30,7 +30,7 @@ EXPORTS: dict[ExportFormat, tuple[str, str, str]] = {
 
 
 def users(view: PageView) -> Response:
-    """Who is there, the last changed or the fullest budget first, and how much is kept of each."""
+    """The users, the last changed or the fullest budget first, and how much is kept for each."""
     desk = view.desk
     order: UserOrder = "share" if view.chosen("order") == "share" else "updated"
     rows = min(view.number("rows") or PAGE_ROWS, PAGE_ROWS)
@@ -47,7 +47,7 @@ def users(view: PageView) -> Response:
 
 
 def user_page(view: PageView) -> Response:
-    """One user: what is kept, what a forget would take, and the proof that it was done."""
+    """One user: the kept records, how many a forget would remove, and the tombstones that prove one."""
     desk, name = view.desk, view.user or ""
     kept = desk.memory.users.list(user=name, level=desk.ceiling)
     return view.render(
@@ -70,7 +70,7 @@ def forget_user(view: PageView) -> Response:
             raise InvalidArgument(f"type the name of the user, {name}, to confirm; nothing was forgotten")
         count = memory.users.forget(name, dry_run=True).count
         if count != view.number("count"):
-            raise InvalidArgument(f"there are {count} records by now: look at them again; nothing was forgotten")
+            raise InvalidArgument(f"the user has {count} records by now; nothing was forgotten, so check them again")
         found = memory.users.forget(name, why=view.form.get("why", ""), actor=view.desk.operator)
         return f"Forgotten for good: {counted(found.count, 'record')} of this user. The tombstone below proves it."
 
@@ -158,7 +158,7 @@ def _download(
     media: str,
     page: Callable[[PageView], Response],
 ) -> Response:
-    """What ``write`` puts into a file, as a download; or the page with the error."""
+    """A download of the file that ``write`` fills, or the page with its error."""
     with TemporaryDirectory(prefix="memfiles-") as folder:
         try:
             write(path := Path(folder) / f"export{suffix}")

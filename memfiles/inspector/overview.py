@@ -1,4 +1,4 @@
-"""The overview: what needs attention, how full everything is, and how it grew."""
+"""Overview page: what needs attention, how full the budgets are, and how the memory grew."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Bar(Struct, frozen=True):
 
 
 def overview(view: PageView) -> Response:
-    """What there is, and what a person should look at."""
+    """The files, budgets and mirror, and what a person should look at."""
     desk, wanted, begin = view.desk, view.chosen("name"), view.skipped
     files = [file for file in desk.files() if wanted is None or wanted.lower() in file.name.lower()]
     rows = [_row(view, file) for file in files[begin : begin + PAGE_ROWS]]
@@ -56,7 +56,7 @@ def overview(view: PageView) -> Response:
 
 
 def activity(view: PageView) -> Response:
-    """Growth and writes over time; apart from the overview, as all of the audit is read for it."""
+    """Growth and writes over time; not part of the overview, as it reads the whole audit."""
     span = view.chosen("span") or "30d"
     every, count = SPANS.get(span, SPANS["30d"])
     found = view.desk.memory.stats(span if span in SPANS else "30d", every=every, level=view.desk.ceiling)  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def _row(view: PageView, file: MemoryFile) -> FileRow:
 
 
 def _whole(found: Stats, count: int) -> list[Activity]:
-    """All periods up to now, the oldest first; those in which nothing was done as well."""
+    """All periods up to now, oldest first, including those without events."""
     step = timedelta(hours=1) if found.every == "hour" else timedelta(days=1)
     known = {it.at: it for it in found.periods}
     begin = datetime.fromisoformat(found.since).replace(minute=0, second=0, microsecond=0)

@@ -1,4 +1,4 @@
-"""What the model sees: the exact system prompt, the recall block and the tools, their sizes, and what changed."""
+"""Prompt page: the exact system prompt, recall block and tools of a session, their sizes, and their changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SeenTexts(Struct, frozen=True):
 
 
 def prompt(view: PageView) -> Response:
-    """Everything that a session of the lens would hand to the model now."""
+    """The texts that a session of the lens would give the model now."""
     desk, lens, query = view.desk, view.desk.lens(view.asked), view.chosen("q")
     dialect, known = view.chosen("dialect") or "anthropic", view.shelf.prompts
     with desk.session(lens) as session:
@@ -77,7 +77,7 @@ def _noted(known: SeenTexts | None, texts: tuple[str, ...]) -> SeenTexts:
 
 
 def changes(view: PageView) -> Response:
-    """What was changed since the agent's last call, of what it sees; apart, as much of the audit may be read for it."""
+    """The changes since the agent's last call that it can see; a page of its own, as it may read much of the audit."""
     desk, lens = view.desk, view.desk.lens(view.asked)
     by_agent = desk.memory.audit(agent=lens.agent, user=lens.user or None, level=desk.ceiling, limit=LOOKED_AT)
     last = next((event for event in by_agent.events if event.actor != desk.operator), None)

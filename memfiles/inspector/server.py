@@ -80,7 +80,7 @@ class Inspector:
 
 
 class _StreamsFirst(uvicorn.Server):
-    """Ends the streams at shutdown, which would wait for them; only a subclass learns of it in time."""
+    """Ends the streams before a shutdown waits for them; only a subclass learns of it in time."""
 
     def __init__(self, config: uvicorn.Config, live: Live) -> None:
         super().__init__(config)
@@ -97,7 +97,7 @@ class _StreamsFirst(uvicorn.Server):
 
 
 def _site(desk: Desk, live: Live, shelf: Shelf) -> Starlette:
-    """The application behind the guard, which is its ``state.guard`` and knows the path that comes first."""
+    """The application behind the guard; ``state.guard`` has the secret path that comes before every route."""
     env = templates()
     routes = [HttpRoute(f"/{{root}}{path}", _endpoint(page, desk, shelf, env), methods=[method])
               for method, path, page in PAGES]  # fmt: skip

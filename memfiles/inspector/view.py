@@ -49,7 +49,7 @@ class Shelf:
         self._turn = threading.Lock()
 
     def keep(self, on: dict[str, T], key: str, value: T, *, most: int = LARGE_MAX) -> None:
-        """Put something on the shelf as the newest; the oldest goes if there are too many."""
+        """Keep a value as the newest; the oldest is dropped if there are more than ``most``."""
         with self._turn:
             on.pop(key, None)
             on[key] = value
@@ -117,7 +117,7 @@ class PageView:
         return max(1, self.number("page", 1) or 1)
 
     def draft(self, name: str, default: object) -> object:
-        """What the operator sent in a form that failed, so that it is not lost; else what is there."""
+        """The value that the operator sent in a form that failed, or else ``default``."""
         return self.form.get(name, default)
 
     def number(self, name: str, default: int | None = None) -> int | None:
@@ -138,7 +138,7 @@ class PageView:
         return HTMLResponse(self._templates.get_template(template).render({**known, **values}), status)
 
     def act(self, action: Callable[[], str], *, then: str, page: Handler) -> Response:
-        """Do it and go ``then`` to an address, with what the action says of it; or show the page with the error."""
+        """Carry out an action and go to the address ``then`` with its message; or show the page with the error."""
         try:
             said = action()
         except MemfilesError as error:
@@ -181,7 +181,7 @@ def templates() -> Environment:
 
 
 def at(moment: str) -> Markup:
-    """A time of a record, to the second; the whole of it shows on demand."""
+    """A timestamp as HTML, to the second; the tooltip has the milliseconds."""
     if not moment:
         return Markup("–")
     shown = moment[:19].replace("T", " ")
@@ -203,7 +203,7 @@ def percent(share: float) -> str:
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:
-    """A number and its noun."""
+    """A number with its noun."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
@@ -245,7 +245,7 @@ def edited_of(before: str, sent: str) -> str:
 
 
 def who(by: Actor | Any) -> str:
-    """Who did something: the human or program, as which agent or through which surface, and in which call."""
+    """The author of a change: the human or program, the agent or surface it acted as, the run and the call."""
     run = getattr(by, "session", None) or getattr(by, "run", None)
     name = by.agent or run
     known = [f"{by.actor} as {name}" if by.actor and name and by.actor != name else by.actor or name]
@@ -260,7 +260,7 @@ def diffed(text: str) -> list[tuple[str, str]]:
 
 
 def marked(text: str, query: str | None) -> Markup:
-    """The text with the words that a query asked for marked."""
+    """The text as HTML, with the words of a query marked."""
     wanted = {word for term in terms_of(query) for form in term.stems for word in form} if query else set[str]()
     shown, end = Markup(), 0
     for begin, stem in spans_of(text) if wanted else ():

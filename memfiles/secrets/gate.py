@@ -163,7 +163,7 @@ def judge_change(
     found, troubles = find(after, start, end, scan=scan)
     if not found:
         return Gated(after, troubles)
-    places = _places(_findings(after, found))
+    places = first_few([f"{it.rule} at byte {it.offset}" for it in _findings(after, found)], _SHOWN)
     if policy == "warn":
         subject = "" if what == "this text" else f"{what} "
         return Gated(after, (f"{subject}appears to contain a credential: {places}", *troubles))
@@ -246,7 +246,7 @@ def may_hold_secrets(text: str) -> bool:
 def _new_spans(
     before: str, after: str, start: int, end: int, *, is_given: bool, allow: Collection[str], scan: Scanner | None
 ) -> tuple[list[_Span], tuple[str, ...]]:
-    """The credentials in ``after`` that the change brought, and what the other scanner reports of itself."""
+    """The credentials that the change brought into ``after``, and the troubles of the other scanner."""
     left, right = _window(after, start, end)
     scanned = scan(after) if scan is not None else Scan()
     troubles = (scanned.trouble,) if scanned.trouble else ()
@@ -355,10 +355,6 @@ def _replaced(text: str, spans: Sequence[_Span]) -> str:
         parts += [text[position : span.start], f"[redacted:{span.rule}]"]
         position = span.end
     return "".join([*parts, text[position:]])
-
-
-def _places(findings: Sequence[Finding]) -> str:
-    return first_few([f"{finding.rule} at byte {finding.offset}" for finding in findings], _SHOWN)
 
 
 def _anchors(rules: Sequence[Rule], *, folded: bool) -> tuple[tuple[str, int], ...]:

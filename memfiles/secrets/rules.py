@@ -68,19 +68,19 @@ _QUOTED = r"\\?[\"'`]([^\s\"'`\\]{6,4000})\\?[\"'`]"
 _BARE = r"\\?[\"'`]?([^\s\"'`<>;]{3,4000}[^\s\"'`<>;.,:)\]}\\])"
 
 
-def _assigned(name: str, anchors: str, pattern: str, judge: Judge) -> Rule:
+def _folded(name: str, anchors: str, pattern: str, judge: Judge = judge.random_token) -> Rule:
+    """A rule that ignores case, with ``anchors`` separated by spaces."""
     return Rule(name, tuple(anchors.split()), pattern, judge, folded=True)
 
 
 RULES: tuple[Rule, ...] = (
     # clouds
     _token("aws-access-key-id", "AKIA ASIA ABIA ACCA", r"[A-Z2-7]{16}"),
-    Rule(
+    _folded(
         "aws-secret-access-key",
-        ("secret",),
+        "secret",
         r"(?:secret[_-]?access[_-]?key|aws[_-]?secret(?:[_-]?key)?|secret key)(?:[\"'`*\s:=>]|is\b){1,8}"
         r"([a-z0-9/+]{40})(?![a-z0-9/+=])",
-        folded=True,
     ),
     _token("google-api-key", "AIza", r"[\w-]{35}"),
     _token("google-oauth-secret", "GOCSPX-", r"[\w-]{28}"),
@@ -177,12 +177,11 @@ RULES: tuple[Rule, ...] = (
         r"\[redacted:private-key\]((?:(?:\s|\\[nr]){0,8}+[A-Za-z0-9+/=]{16,}+)++)",
         judge.private_key,
     ),
-    Rule(
+    _folded(
         "rest",
-        ("[redacted:",),
+        "[redacted:",
         r"\[redacted:[a-z0-9-]{1,40}\]([\w+=~-][^\s\"'`<>\[\]]{3,400})",
         judge.continues_redaction,
-        folded=True,
     ),
     Rule(
         "json-web-token",
@@ -190,29 +189,24 @@ RULES: tuple[Rule, ...] = (
         r"(?<![\w-])eyJ[\w-]{8,8000}+(?:\.[\w-]{0,14000}+){1,3}\.[\w-]{16,8000}+",
         judge.json_web_token,
     ),
-    Rule(
+    _folded(
         "connection-string",
-        ("://",),
+        "://",
         r"(?<=[a-z0-9])://[^\s:/@\"'`<>]{0,128}:([^\s/@\"'`<>]{4,256})@(?=[\w\[])",
         judge.url_password,
-        folded=True,
     ),
-    Rule(
-        "bearer-token", ("bearer",), r"\bbearer[ \t]{1,64}+([\w.~+/-]{20,4000}+={0,4})", judge.mixed_token, folded=True
-    ),
-    Rule(
-        "basic-auth", ("basic",), r"\bbasic[ \t]{1,64}+([a-z0-9+/]{8,400}+={0,2})", judge.basic_credentials, folded=True
-    ),
+    _folded("bearer-token", "bearer", r"\bbearer[ \t]{1,64}+([\w.~+/-]{20,4000}+={0,4})", judge.mixed_token),
+    _folded("basic-auth", "basic", r"\bbasic[ \t]{1,64}+([a-z0-9+/]{8,400}+={0,2})", judge.basic_credentials),
     # values assigned to a name
-    _assigned("password", "pass pw", _PASSWORD + _CLOSED + _GIVEN + _QUOTED, judge.quoted_password),
-    _assigned("password", "pass pw", _PASSWORD + _CLOSED + _GIVEN + _BARE, judge.bare_password),
-    _assigned("password", "pass", _PASSWORD + _TOLD + _QUOTED, judge.quoted_password),
-    _assigned("password", "pass", f"{_PASSWORD}(?:{_TOLD}{_MIXED}|{_MEANT}){_BARE}", judge.stated_password),
-    _assigned("password", "pass pwd", f"<{_PASSWORD}>" + r"([^\s<>]{4,400})</", judge.quoted_password),
-    _assigned("password", "--pass", f"--{_PASSWORD}" + r"[ \t]{1,64}" + _BARE, judge.bare_password),
-    _assigned("password", "-u --user", r"(?:-u|--user)[ \t]{1,64}[\"']?[\w.@+-]{1,64}:" + _BARE, judge.bare_password),
+    _folded("password", "pass pw", _PASSWORD + _CLOSED + _GIVEN + _QUOTED, judge.quoted_password),
+    _folded("password", "pass pw", _PASSWORD + _CLOSED + _GIVEN + _BARE, judge.bare_password),
+    _folded("password", "pass", _PASSWORD + _TOLD + _QUOTED, judge.quoted_password),
+    _folded("password", "pass", f"{_PASSWORD}(?:{_TOLD}{_MIXED}|{_MEANT}){_BARE}", judge.stated_password),
+    _folded("password", "pass pwd", f"<{_PASSWORD}>" + r"([^\s<>]{4,400})</", judge.quoted_password),
+    _folded("password", "--pass", f"--{_PASSWORD}" + r"[ \t]{1,64}" + _BARE, judge.bare_password),
+    _folded("password", "-u --user", r"(?:-u|--user)[ \t]{1,64}[\"']?[\w.@+-]{1,64}:" + _BARE, judge.bare_password),
     Rule("password", ("PASSWORD=", "PASSWD="), r"PASSW(?:OR)?D=([A-Za-z_-]{8,64})(?!\S)", judge.quoted_password),
-    _assigned(
+    _folded(
         "assigned-key",
         "key token secret credential",
         f"{_KEY}(?:{_CLOSED}{_GIVEN}|{_TOLD}{_MIXED}|{_MEANT}){_BARE}",

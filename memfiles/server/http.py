@@ -129,7 +129,7 @@ class _PunctualProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _expect(self) -> None:
-        """Wait for the rest of a request, timed from when a part of it was first missing."""
+        """Time the rest of a request, from when a part of it was first missing."""
         if self not in self._waiting and not self.transport.is_closing():
             self._waiting[self] = self.loop.call_later(REQUEST_SECONDS, self._give_up)
             if len(self._waiting) > WAITING_MAX:
@@ -145,7 +145,7 @@ class _PunctualProtocol(H11Protocol):
 
 
 class _NotificationsFirst(uvicorn.Server):
-    """Ends the notification streams at shutdown, which would wait for them; only a subclass learns of it in time."""
+    """Ends the notification streams before a shutdown waits for them; only a subclass learns of it in time."""
 
     def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
         super().__init__(config)

@@ -157,7 +157,9 @@ def _ask(
         return replace(shown, error=calls)
     done = _carry_out(session, calls, transcript.digest, deadline=deadline)
     if done.error is None:
-        _remember(known, transcript.digest)
+        known[transcript.digest] = None
+        while len(known) > _REMEMBERED:
+            del known[next(iter(known))]
     return replace(done, messages=shown.messages, size_bytes=shown.size_bytes)
 
 
@@ -226,12 +228,6 @@ def _turns_of(session: Saving) -> dict[str, None]:
             if len(_held) > _REMEMBERED:
                 _done.pop(id(_held.popleft()), None)
     return _done.setdefault(id(session), {})
-
-
-def _remember(known: dict[str, None], digest: str) -> None:
-    known[digest] = None
-    while len(known) > _REMEMBERED:
-        del known[next(iter(known))]
 
 
 def _name_of(tool: Mapping[str, Any]) -> str | None:

@@ -125,7 +125,9 @@ def _bare_schema(schema: Any) -> Any:
     plain: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _NAMED_BY_AUTHOR:
-            plain[key] = {name: _bare_schema(below) for name, below in value.items() if not _is_hidden(below)}
+            plain[key] = {
+                name: _bare_schema(it) for name, it in value.items() if not isinstance(it, dict) or HIDDEN not in it
+            }
         elif key == "description":
             plain[key] = " ".join(value.split("\n\n")[0].replace("``", "").split())
         elif key == "pattern":
@@ -135,10 +137,6 @@ def _bare_schema(schema: Any) -> Any:
     if "patternProperties" in plain:
         plain.setdefault("additionalProperties", False)
     return plain
-
-
-def _is_hidden(schema: Any) -> bool:
-    return isinstance(schema, dict) and HIDDEN in schema
 
 
 def _older_memory() -> dict[str, Any]:

@@ -98,8 +98,12 @@ def visible_among(
     modes: dict[str, Literal["r", "rw"]] = {}
     for ref in refs:
         modes[ref.id] = "rw" if "rw" in (ref.mode, modes.get(ref.id)) else "r"
-    found = (_visible(card, modes[card.uid], levels=levels, level=level) for card in cards if card.uid in modes)
-    return sorted((file for file in found if file is not None), key=lambda file: file.card.name)
+    found = []
+    for card in cards:
+        if card.uid in modes and (level is None or is_readable(card.level, levels=levels, level=level)):
+            same_level = level is None or levels.may_write(session=level, item=card.level)
+            found.append(VisibleFile(card, modes[card.uid], session_level=level, same_level=same_level))
+    return sorted(found, key=lambda file: file.card.name)
 
 
 def names_in(files: Iterable[VisibleFile]) -> dict[str, list[str]]:
@@ -182,14 +186,6 @@ def validate_refs(refs: Iterable[RefLike], manager: MemoryManager) -> None:
     twice = sorted({uid for uid in uids if uids.count(uid) > 1})
     if twice:
         raise InvalidArgument(f"memory files referenced more than once: {', '.join(twice)}; keep one reference to each")
-
-
-def _visible(card: FileCard, mode: Literal["r", "rw"], *, levels: Levels, level: str | None) -> VisibleFile | None:
-    if level is None:
-        return VisibleFile(card, mode, session_level=None, same_level=True)
-    if not is_readable(card.level, levels=levels, level=level):
-        return None
-    return VisibleFile(card, mode, session_level=level, same_level=levels.may_write(session=level, item=card.level))
 
 
 def is_readable(of_file: str | None, *, levels: Levels, level: str) -> bool:

@@ -50,7 +50,7 @@ def read_older(document: Mapping[str, Any]) -> ParsedWorkflow:
 
 
 def _read_settings(settings: Any) -> ParsedWorkflow:
-    """The block of our own, without the files, which are in the list."""
+    """Our own block; the files are declared in the memory list."""
     if settings is None or not isinstance(settings, dict):
         what = "this must be a mapping, such as `memfiles: {directory: .memory}`"
         return ParsedWorkflow({}, [] if settings is None else [Problem((SETTINGS_KEY,), what)])

@@ -57,7 +57,6 @@ class MirrorSpec(Declared, frozen=True, kw_only=True):
 
     @classmethod
     def _wrong(cls, known: Mapping[str, Any], *, older: bool) -> Iterator[tuple[str, str]]:
-        """The fields that are wrong only because of other ones, and why."""
         if known.get("key") is not None and known.get("url", "").lower().startswith(("http://", "https://")):
             yield "key", "the HTTP service keeps content only and cannot hold signed objects; remove the key"
         if known.get("encrypt") and known.get("key", "") is None:

@@ -146,7 +146,6 @@ class AgentSpec(Declared, frozen=True, kw_only=True):
 
     @classmethod
     def _wrong(cls, known: Mapping[str, Any], *, older: bool) -> Iterator[tuple[str, str]]:
-        """The fields that are wrong only because of other ones, and why."""
         if known.get("forget") and known.get("entries") == "r":
             yield "forget", "an agent that may only read entries cannot forget them; remove this, or `entries: r`"
 
@@ -206,7 +205,6 @@ class MemorySpec(Declared, frozen=True, kw_only=True):
 
     @classmethod
     def _wrong(cls, known: Mapping[str, Any], *, older: bool) -> Iterator[tuple[str, str]]:
-        """The fields that are wrong only because of other ones, and why."""
         if known.get("store") is not None and known.get("directory", _DIRECTORY) != _DIRECTORY:
             yield "directory", _NO_DIRECTORY
         if known.get("cache") is not None and known.get("store", "") is None:
@@ -310,7 +308,7 @@ class Workflow(Declared, frozen=True, kw_only=True):
         return known | {"agents": {name: _leveled(agent, levels) for name, agent in agents.items()}}
 
     def _problems(self) -> list[Problem]:
-        """What does not fit together; of a document, the plain data are checked."""
+        """The contradictions between the parts of a workflow; a document is checked as plain data."""
         return _document_problems(to_builtins({"memory": self.memory, "agents": self.agents}), path=self.path)
 
 

@@ -119,7 +119,9 @@ class _Reader:
         for event in self._events:
             kind = type(event).__name__
             if kind == "DocumentStartEvent" and found is not None:
-                raise self.error("a second document starts here; keep one document a file", at=_mark_of(event))
+                raise self.error(
+                    "a second document starts here; keep one document a file", at=_from_one(event.start_mark)
+                )
             if not kind.startswith(("Stream", "Document")):
                 value, place = self._node(event)
                 found = YamlDocument(self._name, value, place, tuple(self._not_text))
@@ -190,8 +192,8 @@ class _Reader:
         return text
 
     def _counted(self, event: Any) -> LineColumn:
-        """The position of a key or value, which is counted; refuses what only YAML's own features could mean."""
-        mark = _mark_of(event)
+        """Count a key or value and return its position; refuse aliases, anchors and tags."""
+        mark = _from_one(event.start_mark)
         if type(event).__name__ == "AliasEvent":
             raise self.error("aliases (*) are not supported; write the value out", at=mark)
         self._nodes += 1
@@ -202,10 +204,6 @@ class _Reader:
         if event.tag is not None:
             raise self.error("tags (!) are not supported; remove it, or put the text in quotes", at=mark)
         return mark
-
-
-def _mark_of(event: Any) -> LineColumn:
-    return _from_one(event.start_mark)
 
 
 def _from_one(mark: Any) -> LineColumn:

@@ -365,7 +365,7 @@ def test_a_store_of_langgraph(memory: memfiles.Memory, way: str) -> None:
 
     for user, other in zip(USERS, reversed(USERS), strict=True):
         assert [True, False] == [ANIMALS[each] in seen[user].text for each in (user, other)]
-    with pytest.raises(memfiles.InvalidArgument, match="outside a run of a graph nobody can tell whose memory"):
+    with pytest.raises(memfiles.InvalidArgument, match="outside a run of a graph, the function cannot be asked"):
         store.get(("pets",), "pet")
 
 

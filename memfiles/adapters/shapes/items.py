@@ -285,7 +285,7 @@ def _matches(found: Any, wanted: Any) -> bool:
 
 
 def _compares(found: Any, comparison: str, operand: Any) -> bool:
-    """Whether a comparison is true. Numbers are compared, also in text, or else two texts; other values never are."""
+    """Whether a comparison holds: of two numbers, which may be texts, or else of two texts; never of other values."""
     if comparison == "$eq":
         return bool(found == operand)
     if comparison == "$ne":

@@ -160,7 +160,7 @@ class Notebook:
                 yield entry
 
     def _owned(self, id: str) -> tuple[str | None, str | None, str]:
-        """The operation's id with whose it is: those of two users are different operations."""
+        """The id with its agent and user: operations of two users are different, whatever their ids."""
         origin = self._session.provenance
         return origin.agent, origin.user, id
 

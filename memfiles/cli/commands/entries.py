@@ -347,7 +347,6 @@ def _keys(step: Step) -> str:
 
 
 def _show_plan(plan: Plan) -> None:
-    """Print the steps of a plan, least destructive first."""
     sums = ((output.entries(it.entries), output.count(it.size_bytes, "byte")) for it in (plan.before, plan.after))
     before, after = map(", ".join, sums)
     if not plan.steps:

@@ -135,7 +135,7 @@ def recall_command(query: str, budget_bytes: int, include: tuple[str, ...], who:
     if found.text:
         output.content(found.text + "\n")
     else:
-        output.note("nothing recalled: nothing answers, or nothing fits")
+        output.note("nothing recalled: no entry answers, or none fits")
 
 
 @command("list", "memfiles entries list --agent support --prefix customers/", of=entries_command)

@@ -1,4 +1,4 @@
-"""``audit``, ``stats``, ``users`` and ``ui``: what was done by whom, and for whom, for the operator of a directory."""
+"""``audit``, ``stats``, ``users`` and ``ui``: commands for the operator, across agents, users and levels."""
 
 from __future__ import annotations
 

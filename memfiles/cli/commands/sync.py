@@ -20,7 +20,7 @@ from memfiles.cli.options import argument, command, current, group, option, usag
 from memfiles.cli.output import ProgressCallback, progress
 from memfiles.errors import MirrorConflict, MirrorUnavailable
 from memfiles.memory import keeper_of, look, open_mirror_of
-from memfiles.records.graphemes import as_word
+from memfiles.records.graphemes import as_word, first_few
 from memfiles.records.keys import ENTRIES, WORKSPACE
 from memfiles.sync.conflicts import Conflict
 from memfiles.sync.engine import Sync
@@ -205,10 +205,9 @@ def show(report: SyncReport, *, workflow: Workflow, kept: list[str], last_error:
         output.note("nothing to do; the mirror and this directory are equal")
     opening.mention_conflicts(workflow, kept)
     if report.pending:
-        names = ", ".join(opening.name_of(workflow, path) for path in report.pending[: opening.NAMED])
-        more = f" and {len(report.pending) - opening.NAMED} more" if len(report.pending) > opening.NAMED else ""
+        names = first_few([opening.name_of(workflow, path) for path in report.pending], opening.NAMED)
         why = output.one_line(last_error or "the mirror did not answer in time")
-        output.warn(f"not mirrored yet: {names}{more} ({why})")
+        output.warn(f"not mirrored yet: {names} ({why})")
     _mention_refused(report.refused)
 
 

@@ -118,17 +118,17 @@ def migrate_command(target: str) -> None:
                     f"{output.count(done.audit_lines, 'line')} of the audit copied")  # fmt: skip
         _warn_of_each(
             [
-                f"{path} was left: {done.target} has changes of its own, of this record or its entry"
+                f"{path} was not copied: {done.target} has its own changes of this record or its entry"
                 for path in done.newer
             ]
         )
-        _warn_of_each([f"{path} was not taken: {why}" for path, why in done.unreadable.items()])
-        _warn_of_each([f"{name} was not taken: it is not the size of a record" for name in done.left])
+        _warn_of_each([f"{path} was not copied: {why}" for path, why in done.unreadable.items()])
+        _warn_of_each([f"{name} was not copied: its size is not that of a record" for name in done.left])
         if done.is_complete:
             output.note(f"every record was compared in {done.target}; declare it in the workflow, and repeat this once "
                         f"no program uses the old one")  # fmt: skip
         else:
-            output.warn("the memory changed all the time: repeat this once fewer programs use it")
+            output.warn("the memory kept changing: repeat this when fewer programs use it")
     failed = StorageFailed.exit_code if done.unreadable or not done.is_complete else 0
     click.get_current_context().exit(RevisionConflict.exit_code if done.newer else failed)
 

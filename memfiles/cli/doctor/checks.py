@@ -169,18 +169,18 @@ def check_store(home: MemoryHome) -> Iterator[CheckResult]:
         yield fail("store standby", "this server is a standby and takes no changes; use the primary, or "
                    "target_session_attrs=read-write in the URL")  # fmt: skip
     if not found.may_erase:
-        yield warn("store erasing", f"{found.role} may not remove forgotten text from dead rows: GRANT MAINTAIN ON "
-                   f"{found.schema}.records, {found.schema}.quarantine TO {found.role}, from PostgreSQL 17 on; before, "
-                   f"the owner vacuums after a forget")  # fmt: skip
+        yield warn("store erasing", f"{found.role} cannot remove forgotten text from dead rows; from PostgreSQL 17 on, "
+                   f"GRANT MAINTAIN ON {found.schema}.records, {found.schema}.quarantine TO {found.role}; on older "
+                   f"servers, the owner vacuums after each forget")  # fmt: skip
     pool = f"{found.connections} of {output.count(found.pool, 'connection')}"
     if found.is_pooled:
-        yield warn("store pool", f"{pool}, behind a pooler: this works, but changes of others are found by looking "
+        yield warn("store pool", f"{pool}, behind a pooler: this works, but changes by others are found by polling "
                    f"twice a second")  # fmt: skip
     else:
-        yield ok("store pool", f"{pool}, news by LISTEN")
+        yield ok("store pool", f"{pool}, changes are announced by LISTEN")
     if found.open_transactions:
-        yield ok("store feed", f"{output.count(found.open_transactions, 'transaction')} open; while they are, changes "
-                 f"since are told again, and forgotten text may stay in dead rows")  # fmt: skip
+        yield ok("store feed", f"{output.count(found.open_transactions, 'transaction')} open; until they end, "
+                 f"later changes are reported again, and forgotten text may stay in dead rows")  # fmt: skip
     else:
         yield ok("store feed", "not held up")
 
@@ -222,7 +222,9 @@ def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[
     declared = {file.uid for file in files}
     copies = [path for path in every if _is_copy(path, declared) and (directory / path).is_file()]
     if copies:
-        yield warn("copies of records", f"{len(copies)}, such as {copies[0]}: no forget reaches them; delete them")
+        yield warn(
+            "copies of records", f"{len(copies)}, such as {copies[0]}; delete them, as forgetting does not reach them"
+        )
     orphans = [uid for name in names if (uid := uid_of(name)) is not None and uid not in declared]
     why = "on disk but not declared, so invisible to agents; declare them or move them away"
     yield warn("orphans", f"{', '.join(orphans)}: {why}") if orphans else ok("orphans", "none")
@@ -256,7 +258,7 @@ def check_locks_and_journals(directory: Path) -> Iterator[CheckResult]:
 
 
 def _unusable(folder: Path) -> Path | None:
-    """The folder, or the month of an audit in it, if it cannot be written: no link is followed there."""
+    """The folder, or a month of the audit in it, that cannot be written; a link there is never followed."""
     if folder.is_symlink() or not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return folder
     months = (it for it in folder.glob("*.jsonl") if it.is_symlink() or not it.is_file() or not os.access(it, os.W_OK))
@@ -384,7 +386,7 @@ def _entry_at(records: Records, path: str) -> EntryRecord | str | None:
 
 
 def _is_copy(path: str, uids: Collection[str]) -> bool:
-    """Whether a file is named after a record, as a backup of an editor or a conflict copy is, but is none."""
+    """Whether a file that is not a record has the name of one, such as an editor's backup or a conflict copy."""
     if uid_of(path) is not None or entry_place(path) is not None or staged_path(path) is not None:
         return False
     stem, suffix, rest = path.rpartition("/")[2].lstrip(".#~").partition(RECORD_SUFFIX)
