@@ -119,7 +119,7 @@ def export_page(view: PageView) -> Response:
 def export(view: PageView) -> Response:
     """The entries that a session of the lens sees, as a file."""
     desk, lens = view.desk, view.desk.lens(view.asked)
-    format = next((known for known in EXPORTS if known == view.chosen("format")), "zip")
+    format: ExportFormat = next((known for known in EXPORTS if known == view.chosen("format")), "zip")
     _, suffix, media = EXPORTS[format]
 
     def written(path: Path) -> None:

@@ -107,7 +107,7 @@ class PageView:
         """How many rows come before the page that is asked for."""
         return (self._page - 1) * PAGE_ROWS
 
-    def pager(self, path: str, *, is_more: bool, **query: object) -> dict[str, str | None]:
+    def pager(self, path: str, *, is_more: bool, **query: object) -> dict[str, Any]:
         """The addresses of the next and the previous page of a list, if there are any."""
         later = self.url(path, **query, page=self._page + 1) if is_more else None
         return {"later": later, "earlier": self.url(path, **query, page=self._page - 1) if self._page > 1 else None}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Literal, Protocol, cast
 
@@ -175,17 +175,24 @@ def judge_change(
             f"{what} appears to contain a credential{joined} ({places}); nothing was written. Replace it with a "
             f"reference such as secret:NAME."
         )
-    text, lost = after, []
+    text, lost = _redacted(after, found, start, end, find=partial(find, scan=None))
+    return Gated(text, (f"redacted an apparent credential: {places}", *troubles), lost)
+
+
+def _redacted(
+    text: str, found: list[_Span], start: int, end: int, *, find: Callable[..., tuple[list[_Span], object]]
+) -> tuple[str, tuple[str, ...]]:
+    """The text without these credentials, and their parts outside of ``start`` to ``end``, which were there before."""
+    lost: list[str] = []
     for _ in range(_ROUNDS):  # a redaction may uncover another credential next to it
         lost += [text[span.start : min(start, span.end)] for span in found]
         lost += [text[max(end, span.start) : span.end] for span in found]
         tail = len(text) - max(end, found[-1].end)
         start, text = min(start, found[0].start), _replaced(text, found)
         end = len(text) - tail
-        if not (found := find(text, start, end, scan=None)[0]):
+        if not (found := find(text, start, end)[0]):
             break
-    told = f"redacted an apparent credential: {places}"
-    return Gated(text, (told, *troubles), tuple(dict.fromkeys(filter(None, lost))))
+    return text, tuple(dict.fromkeys(filter(None, lost)))
 
 
 def gate_labels(

@@ -6,7 +6,7 @@ The rule this file guards: no session can reach it, and it returns neither conte
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +19,7 @@ from memfiles.records.keys import USERS, check_user, check_whole, entry_place, s
 from memfiles.records.record import check_text
 from memfiles.storage import quarantine
 from memfiles.storage.audit_reader import AuditFilter, AuditReader, AuditTrail
-from memfiles.storage.events import OUTCOMES, utc_now
+from memfiles.storage.events import OUTCOMES, AuditEvent, utc_now
 from memfiles.sync.status import SyncStatus, kept_in
 from memfiles.workflow.fields import moment_in
 from memfiles.workflow.workflow import Workflow
@@ -154,30 +154,43 @@ def stats(
     if every not in EVERY:
         raise InvalidArgument(f"every must be one of {', '.join(EVERY)}")
     start = moment_in(since, what="since", now=utc_now()) if since is not None else ""
-    readable, (length, rest) = _readable(workflow, level), _SHOWN[every]
+    readable, place = _readable(workflow, level), {file.uid: at for at, file in enumerate(workflow.memory.files)}
     reader = AuditReader(workflow.place, AuditFilter(since=start, readable=readable))
-    files = [each for each in files if readable is None or each.level in readable]
-    entries = [each for each in entries if readable is None or each.level in readable]
-    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    for event in reader.events() if start else ():
+    periods = _periods(reader.events(), every) if start else ()
+    cards = [each for each in files if readable is None or each.level in readable]
+    cards.sort(key=lambda card: place.get(card.uid, 0))
+    by_agent = _by_agent(workflow, [each for each in entries if readable is None or each.level in readable])
+    quarantined = len(kept_in(workflow.place, quarantine.FOLDER))
+    found = [*_unread(workflow, problems, readable), *_attention(cards, report, by_agent, sync, quarantined)]
+    found.sort(key=lambda it: it.state)
+    return Stats(start, every, tuple(cards), by_agent, periods, reader.damaged, tuple(found))
+
+
+def _periods(events: Iterable[AuditEvent], every: str) -> tuple[Activity, ...]:
+    """How many events of each kind each period has, newest first."""
+    length, rest = _SHOWN[every]
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for event in events:
         is_read = event.paths is not None or event.op == "export"
-        column = 2 if event.outcome != "ok" else 1 if is_read else 0
+        kind = "refused" if event.outcome != "ok" else "reads" if is_read else "writes"
         counted = counts[event.at[:length] + rest]
-        counted[column] += event.op not in ("resolve", "close")  # the changes that it made have events of their own
-        counted[3] += event.bytes or 0
-    periods = tuple(Activity(at, *counts[at]) for at in sorted(counts, reverse=True))
-    kept, by_agent = kept_in(workflow.place, quarantine.FOLDER), _by_agent(workflow, entries)
-    declared, lowest = workflow.memory.files, workflow.levels.lowest
-    may_see = [file for file in declared if readable is None or (file.level or lowest) in readable]
-    unread = [Attention("bad", "file", file.name, problems[file.uid]) for file in may_see if file.uid in problems]
-    unread_entries = [why for path, why in problems.items() if entry_place(path) is not None]
-    if unread_entries and readable is None:  # else their level, and so whether they may be seen, is unknown
-        more = f"; and {len(unread_entries) - 1} more" if len(unread_entries) > 1 else ""
-        unread.append(Attention("bad", "entries", "", f"an entry cannot be read: {unread_entries[0]}{more}"))
-    found = sorted([*unread, *_attention(files, report, by_agent, sync, len(kept))], key=lambda it: it.state)
-    order = {file.uid: place for place, file in enumerate(declared)}
-    files.sort(key=lambda card: order.get(card.uid, 0))
-    return Stats(start, every, tuple(files), by_agent, periods, reader.damaged, tuple(found))
+        counted[kind] += event.op not in ("resolve", "close")  # the changes that it made have events of their own
+        counted["bytes"] += event.bytes or 0
+    return tuple(
+        Activity(at, it["writes"], it["reads"], it["refused"], it["bytes"])
+        for at, it in sorted(counts.items(), reverse=True)
+    )
+
+
+def _unread(workflow: Workflow, problems: Mapping[str, str], readable: Sequence[str] | None) -> Iterator[Attention]:
+    """The records that cannot be read: every memory file, and one of the entries."""
+    for file in workflow.memory.files:
+        if file.uid in problems and (readable is None or (file.level or workflow.levels.lowest) in readable):
+            yield Attention("bad", "file", file.name, problems[file.uid])
+    entries = [why for path, why in problems.items() if entry_place(path) is not None]
+    if entries and readable is None:  # else their level, and so whether they may be seen, is unknown
+        more = f"; and {len(entries) - 1} more" if len(entries) > 1 else ""
+        yield Attention("bad", "entries", "", f"an entry cannot be read: {entries[0]}{more}")
 
 
 def _attention(
