@@ -82,7 +82,7 @@ class MemoryView(Struct, frozen=True):
         return file
 
 
-class As(Struct, frozen=True):
+class SessionOptions(Struct, frozen=True):
     """The session a command works as: its agent, user, level, run and actor."""
 
     agent: str | None
@@ -104,7 +104,7 @@ def as_session(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(*args: Any, agent: str | None, level: str | None, **given: Any) -> None:
-        who = As(agent, given.pop("user"), level, given.pop("run"), given.pop("actor"))
+        who = SessionOptions(agent, given.pop("user"), level, given.pop("run"), given.pop("actor"))
         function(*args, who=who, **given)
 
     return _session_options(run)
@@ -183,7 +183,7 @@ def writing(name: str, user: str | None = None) -> Iterator[tuple[Memory, str]]:
 
 
 @contextmanager
-def reading_entries(who: As) -> Iterator[tuple[Memory, Session]]:
+def reading_entries(who: SessionOptions) -> Iterator[tuple[Memory, Session]]:
     """Open the entries to read only, and a session that sees them."""
     workflow, agent = _chosen(who)
     quiet_log(at_once=workflow.memory.mirror is not None)
@@ -197,7 +197,7 @@ def reading_entries(who: As) -> Iterator[tuple[Memory, Session]]:
 
 
 @contextmanager
-def changing_entries(who: As) -> Iterator[tuple[Memory, Session]]:
+def changing_entries(who: SessionOptions) -> Iterator[tuple[Memory, Session]]:
     """Open the entries for a change, which is pushed to the mirror at the end, if possible, and a session."""
     workflow, agent = _chosen(who)
     with mirrored(workflow, parts=(*ENTRY_PARTS, "memfiles.entries.writer", "memfiles.storage.audit_reader")) as memory:
@@ -275,7 +275,7 @@ def completions_of(what: str, command: click.Context, begun: str) -> Iterable[st
     if what in known:
         return known[what]()
     given = command.params
-    who = As(given.get("agent"), given.get("user"), given.get("level"), given.get("run"), None)
+    who = SessionOptions(given.get("agent"), given.get("user"), given.get("level"), given.get("run"), None)
     with reading_entries(who) as (memory, session):
         if what == "undo":
             return [gone.cause for gone in memory.entries.deleted(session).entries]
@@ -391,7 +391,7 @@ def _agents_of(workflow: Workflow) -> str:
     return ", ".join(sorted(workflow.agents)) or "none"
 
 
-def _chosen(who: As) -> tuple[Workflow, str]:
+def _chosen(who: SessionOptions) -> tuple[Workflow, str]:
     """The workflow and the agent, checked before anything is opened."""
     workflow = load_workflow()
     if workflow.memory.entries is None:

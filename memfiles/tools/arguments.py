@@ -69,7 +69,7 @@ class Arguments(Struct, frozen=True, kw_only=True):
     are names that are refused, with the reason.
     """
 
-    by_type: ClassVar[bool] = True  # no argument of the right type, except for "" and NaN, is wrong or meant otherwise
+    by_type: ClassVar[bool] = True  # a value of the right type needs no other check, except for "" and NaN
     aliases: ClassVar[Mapping[str, tuple[str, ...]]] = FILE_ALIASES
     refusals: ClassVar[Mapping[str, str]] = {}
 
@@ -118,7 +118,7 @@ def parse_arguments(model: type[ArgumentsT], sent: object, *, tool: str) -> Argu
         and given.keys() <= {*model.__struct_fields__}
         and all(it == it and it != "" for it in given.values())
     ):
-        with suppress(TypeError, ValueError, RecursionError):  # then what is wrong is found field by field
+        with suppress(TypeError, ValueError, RecursionError):  # else each field is read, to find every problem
             to_json(given)  # half a surrogate pair, no JSON, or nested too deeply
             return converted(given, model)
     found, breaches = read(model, given)

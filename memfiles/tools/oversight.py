@@ -39,8 +39,8 @@ _SHOWN = {"hour": (13, ":00:00.000Z"), "day": (10, "T00:00:00.000Z")}  # how muc
 class EntryStats(Struct, frozen=True):
     """The entries of one agent (``@workspace``: of all) at one level; sizes are UTF-8 bytes of content.
 
-    ``users`` is how many users have some of them. ``share`` is how much of a budget is used where it is used most, as
-    each user and each run has one of its own.
+    ``users`` is how many users have some of them. ``share`` is that of the fullest budget, as each user and each run
+    has one of its own.
     """
 
     agent: str
@@ -54,7 +54,7 @@ class EntryStats(Struct, frozen=True):
 
 
 class Activity(Struct, frozen=True):
-    """What was done in the period that begins ``at`` then; ``bytes`` is by how much the content grew."""
+    """The numbers of events in the period that begins ``at`` a time; ``bytes`` is the growth of the content."""
 
     at: str
     writes: int
@@ -76,11 +76,11 @@ class Attention(Struct, frozen=True):
 
 
 class Stats(Struct, frozen=True):
-    """How much a memory holds, and what was done in it ``since`` then ("": that was not asked), as the audit has it.
+    """How much a memory holds, and its activity ``since`` a time, from the audit; "" if no activity was asked for.
 
-    ``attention`` is what a person should look at, the worst first. Periods in which nothing was done are left out of
-    ``periods``, which come newest first; reads are in the audit only where the workflow says so. ``damaged`` counts
-    lines of the audit that could not be read.
+    ``attention`` is what a person should look at, the worst first. ``periods`` come newest first, without those that
+    have no events; reads are in the audit only if the workflow says so. ``damaged`` counts lines of the audit that
+    could not be read.
     """
 
     since: str

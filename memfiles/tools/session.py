@@ -48,9 +48,9 @@ _INTERNAL_ERROR = (
 
 
 class OpenRun:
-    """The open sessions of one agent's run in this process, by which it ends: at each level with the last one there.
+    """The open sessions of one run in this process; it ends at each level with the last session that was there.
 
-    A session counts at each level it was at. One that nobody refers to any more counts no longer.
+    A session that nobody refers to any more does not count.
     """
 
     def __init__(self) -> None:
@@ -231,7 +231,7 @@ class Session:
         )
 
     def owner_of(self, uid: str) -> UserEpoch | None:
-        """The user of the session for a file ``per: user``, as the manager wants to know; None for one of all users."""
+        """The user to name to the manager: the session's for a file ``per: user``, None for one of all users."""
         return self._user if uid in self.manager.per_user else None
 
     def snapshots(self, uids: Iterable[str], *, call_id: str | None = None) -> list[Record]:
@@ -252,7 +252,7 @@ class Session:
         return self._entries is not None and self._entries.sees(self, change)
 
     def actor(self, call_id: str | None) -> Actor:
-        """The actor of a call for the history; ``InvalidArgument`` if the id cannot be recorded."""
+        """The author of a call in the history; ``InvalidArgument`` if the id cannot be recorded."""
         if (call := recorded_id(call_id)) is not None:
             self.manager.gate.labels.check({"call_id": call})
         origin = self.provenance
@@ -374,9 +374,9 @@ def tools(
 
 
 def without_upkeep(session: Session, *, is_brief: bool = False) -> Session:
-    """The session of a person: a call does only what it says, and the close consolidates nothing.
+    """Make this the session of a person, whose close consolidates nothing.
 
-    ``is_brief``: it is one command, which leaves it to others to erase what is due.
+    ``is_brief``: it serves one command, which leaves it to others to erase what is due.
     """
     session.consolidates, session.is_brief = False, is_brief
     return session

@@ -1,6 +1,6 @@
 """Declared values: reads a mapping into a class field by field, and makes the JSON Schema of what is accepted.
 
-The rules this file guards: a value exists only if it is right, and everything that is wrong is found at once.
+The rules this file guards: a value exists only if it is valid, and all its problems are found at once.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _with(shape: Shape, metadata: Any) -> Shape:
 def read(
     kind: type[T], given: Mapping[Any, object], where: Where = (), *, older: bool = False
 ) -> tuple[T, list[Breach]]:
-    """The value of a class that a mapping says, and everything that is wrong; the value is of use if nothing is.
+    """The value of a class in a mapping, and its breaches; use the value only if there are none.
 
     ``older``: the mapping was made from the older shape of a workflow.
     """
@@ -152,7 +152,7 @@ def read(
 
 
 def read_value(shape: Shape, value: Any, where: Where = (), *, older: bool = False) -> tuple[Any, list[Breach]]:
-    """The value as its type has it, and everything that is wrong with it."""
+    """The value converted to its type, and its breaches."""
     breaches: list[Breach] = []
     try:
         for change in shape.before:
@@ -216,7 +216,7 @@ def invalid_argument(problems: list[Problem], *, model: type) -> InvalidArgument
 
 
 def from_mapping(kind: type[T], given: object) -> T:
-    """The value of a class that a mapping says, as a whole; ``InvalidArgument`` lists every problem."""
+    """The checked value of a class in a mapping; ``InvalidArgument`` lists every problem."""
     value, breaches = read_value(shape_of(kind), given)
     problems = [problem_of(breach) for breach in breaches] or (value._problems() if isinstance(value, Declared) else [])
     if problems:
@@ -225,14 +225,14 @@ def from_mapping(kind: type[T], given: object) -> T:
 
 
 class _Checking(StructMeta):
-    """Makes a value from keyword arguments only if they are right."""
+    """Makes a value from keyword arguments only if they are valid."""
 
     def __call__(cls, **given: Any) -> Any:
         return from_mapping(cast("type[Struct]", cls), given)
 
 
 class Declared(Struct, frozen=True, kw_only=True, metaclass=_Checking):
-    """Base of what is declared: invalid values in Python code raise one ``InvalidArgument`` with every problem."""
+    """Base of all declarations: invalid values in Python code raise one ``InvalidArgument`` with every problem."""
 
     @classmethod
     def _wrong(cls, known: Mapping[str, Any], *, older: bool) -> Iterator[tuple[str, str]]:
@@ -241,7 +241,7 @@ class Declared(Struct, frozen=True, kw_only=True, metaclass=_Checking):
 
     @classmethod
     def _completed(cls, known: dict[str, Any]) -> dict[str, Any]:
-        """The values of the fields, with the ones that follow from others."""
+        """The values of the fields, with the defaults that depend on other fields."""
         return known
 
     def _problems(self) -> list[Problem]:

@@ -75,7 +75,7 @@ def _rest_of_prompt(
 ) -> Iterator[tuple[str, str]]:
     """The entries that a session sees at its start, and its tools."""
     if seen.workflow.memory.entries is not None:
-        who = opening.As(agent, user, level, run=None, actor=None)
+        who = opening.SessionOptions(agent, user, level, run=None, actor=None)
         with opening.reading_entries(who) as (memory, session):
             yield "entries", memory.entries.hydrate(session).text
     shown = _tools_of(seen, agent, "anthropic", user=user, level=level)

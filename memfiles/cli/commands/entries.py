@@ -13,7 +13,15 @@ from msgspec.structs import replace
 from memfiles.cli import output
 from memfiles.cli.commands.entries_read import entries_command
 from memfiles.cli.commands.write import CALL_ID, TextCommand, expected_revision, fail_until_pushed, given_text
-from memfiles.cli.opening import AUTHOR, As, as_session, changing_entries, load_workflow, mirrored, reading_entries
+from memfiles.cli.opening import (
+    AUTHOR,
+    SessionOptions,
+    as_session,
+    changing_entries,
+    load_workflow,
+    mirrored,
+    reading_entries,
+)
 from memfiles.cli.options import argument, command, current, option, options, usage_error
 from memfiles.errors import EntryNotFound
 from memfiles.memory import look
@@ -78,7 +86,7 @@ _selector = options(
 @argument("text", required=False)
 @_entry_fields
 @as_session
-def save_command(key: str, text: str | None, who: As, **given: Any) -> None:
+def save_command(key: str, text: str | None, who: SessionOptions, **given: Any) -> None:
     """Save TEXT under KEY, at the session's level.
 
     An existing entry is replaced; fields without an option keep their values. With - for TEXT, or with a pipe and no
@@ -101,7 +109,7 @@ def save_command(key: str, text: str | None, who: As, **given: Any) -> None:
 @option("--outcome", type=click.Choice(["success", "failure"]), help="Result of following the entry; counted.")
 @_entry_fields
 @as_session
-def update_command(key: str, content: str | None, who: As, **given: Any) -> None:
+def update_command(key: str, content: str | None, who: SessionOptions, **given: Any) -> None:
     """Change parts of the entry under KEY, at the session's level.
 
     What no option names stays as it is.
@@ -122,7 +130,7 @@ def update_command(key: str, content: str | None, who: As, **given: Any) -> None
 @option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @CALL_ID
 @as_session
-def undo_command(key: str, to_revision: int | None, call_id: str | None, who: As) -> None:
+def undo_command(key: str, to_revision: int | None, call_id: str | None, who: SessionOptions) -> None:
     """Undo the last change of an entry's content, or go back to a revision.
 
     An undo is a new revision: nothing is lost, and it can be undone itself. To undo a consolidation, use `memfiles
@@ -135,7 +143,7 @@ def undo_command(key: str, to_revision: int | None, call_id: str | None, who: As
 @command("delete", "memfiles entries delete customers/ada/plan --agent support", of=entries_command)
 @argument("key")
 @as_session
-def delete_command(key: str, who: As) -> None:
+def delete_command(key: str, who: SessionOptions) -> None:
     """Hide an entry; it can be restored.
 
     To remove its text for good, everywhere, use `memfiles entries forget`.
@@ -151,7 +159,7 @@ def delete_command(key: str, who: As) -> None:
 @command("restore", "memfiles entries restore customers/ada/plan --agent support", of=entries_command)
 @argument("key")
 @as_session
-def restore_command(key: str, who: As) -> None:
+def restore_command(key: str, who: SessionOptions) -> None:
     """Restore a deleted, evicted or expired entry."""
     with changing_entries(who) as (memory, session):
         confirm_saved(memory.entries.restore(session, key), done="restored")
@@ -191,7 +199,7 @@ def confirm_saved(saved: Saved, *, done: str) -> None:
 @option("--dry-run", is_flag=True, help="Show what would be forgotten.")
 @option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @as_session
-def forget_command(dry_run: bool, yes: bool, why: str, who: As, **given: Any) -> None:
+def forget_command(dry_run: bool, yes: bool, why: str, who: SessionOptions, **given: Any) -> None:
     """Forget entries for good.
 
     This selects the entries at the session's own level that match every given option. Their text is removed from the
@@ -312,7 +320,7 @@ def _show_purged(purged: Purged, mirror: dict[str, bool]) -> None:
 @option("--apply", "apply_it", is_flag=True, help="Apply the plan.")
 @option("--undo", metavar="ID", help="Undo an applied plan.")
 @as_session
-def consolidate_command(apply_it: bool, undo: str | None, who: As) -> None:
+def consolidate_command(apply_it: bool, undo: str | None, who: SessionOptions) -> None:
     """Show or apply a consolidation at the session's level.
 
     Duplicates are merged first, then episodes are folded into notes, and only then are entries over a budget evicted.

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from memfiles.cli import output
 from memfiles.cli.commands.read import author
-from memfiles.cli.opening import As, as_session, filtering, reading_entries
+from memfiles.cli.opening import SessionOptions, as_session, filtering, reading_entries
 from memfiles.cli.options import argument, command, group, option
 from memfiles.entries.drafts import MAX_GONE
 from memfiles.entries.questions import ORDERS
@@ -48,7 +48,7 @@ def entries_command() -> None:
 @command("get", "memfiles entries get customers/ada/plan --agent support", of=entries_command)
 @argument("key")
 @as_session
-def get_command(key: str, who: As) -> None:
+def get_command(key: str, who: SessionOptions) -> None:
     """Print the entry saved under KEY.
 
     A file or pipe gets its text byte for byte; --json shows every field.
@@ -85,7 +85,7 @@ def get_command(key: str, who: As) -> None:
 @option("--kind", type=click.Choice(KINDS), help="Only entries of this kind.")
 @option("--since", metavar="WHEN", help="Only what changed from then on: a date, a time in UTC or a span.")
 @as_session
-def search_command(query: str, association: bool, who: As, **given: Any) -> None:
+def search_command(query: str, association: bool, who: SessionOptions, **given: Any) -> None:
     """Search the entries, best match first.
 
     Any text is a query; there is no query syntax. FOUND BY shows which method matched.
@@ -121,7 +121,7 @@ def search_command(query: str, association: bool, who: As, **given: Any) -> None
 )
 @option("--include", multiple=True, metavar="KEY", help="Key of an entry that must be in; may be repeated.")
 @as_session
-def recall_command(query: str, budget_bytes: int, include: tuple[str, ...], who: As) -> None:
+def recall_command(query: str, budget_bytes: int, include: tuple[str, ...], who: SessionOptions) -> None:
     """Print what an agent's memory holds about QUERY, as a block for one turn.
 
     Pinned entries come first, then those of --include, then the answers, each with its neighbours.
@@ -154,7 +154,7 @@ def recall_command(query: str, budget_bytes: int, include: tuple[str, ...], who:
 @option("--since", metavar="WHEN", help="Only entries whose text changed since a date, time or span such as 24h.")
 @option("--order", type=click.Choice(ORDERS), default="key", show_default=True, help="By key, or newest first.")
 @as_session
-def list_command(who: As, **given: Any) -> None:
+def list_command(who: SessionOptions, **given: Any) -> None:
     """List entries without their text, by key or the last changed first.
 
     --cursor continues a list with the same order and filters.
@@ -178,7 +178,7 @@ def list_command(who: As, **given: Any) -> None:
 @argument("key")
 @option("-n", "--max-count", type=click.IntRange(min=1), help="Maximum number of changes.")
 @as_session
-def log_command(key: str, max_count: int | None, who: As) -> None:
+def log_command(key: str, max_count: int | None, who: SessionOptions) -> None:
     """List what happened to an entry, newest first.
 
     KEY may also be a key that the entry had before. What was done where the session could not see the entry is left
@@ -220,7 +220,7 @@ def _about(change: EntryChange) -> str:
 @argument("from_revision", metavar="[FROM]", required=False, type=click.IntRange(min=1))
 @argument("to_revision", metavar="[TO]", required=False, type=click.IntRange(min=1))
 @as_session
-def diff_command(key: str, from_revision: int | None, to_revision: int | None, who: As) -> None:
+def diff_command(key: str, from_revision: int | None, to_revision: int | None, who: SessionOptions) -> None:
     """Show what changed between two revisions of an entry.
 
     Without TO it compares with the current revision; without both it shows the last change of the content.
@@ -250,7 +250,7 @@ _at_most = option("--limit", type=_gone_limit, default=DEFAULT_PAGE, show_defaul
 @command("deleted", "memfiles entries deleted --agent support", of=entries_command)
 @_at_most
 @as_session
-def deleted_command(limit: int, who: As) -> None:
+def deleted_command(limit: int, who: SessionOptions) -> None:
     """List deleted, evicted and expired entries, newest first.
 
     `memfiles entries restore` brings back those at the session's level.
@@ -270,7 +270,7 @@ def deleted_command(limit: int, who: As) -> None:
 @command("tombstones", "memfiles entries tombstones --agent support", of=entries_command)
 @_at_most
 @as_session
-def tombstones_command(limit: int, who: As) -> None:
+def tombstones_command(limit: int, who: SessionOptions) -> None:
     """List what is left of forgotten entries, newest first.
 
     That is the id of the entry, when and by whom it was forgotten, and why; never its key or its text.
@@ -295,7 +295,7 @@ def _mention_more(more: bool) -> None:
 @command("hydrate", "memfiles entries hydrate --agent support --budget 4096", of=entries_command)
 @option("--budget", type=click.IntRange(min=0), metavar="BYTES", help="Byte budget.  [default: as declared]")
 @as_session
-def hydrate_command(budget: int | None, who: As) -> None:
+def hydrate_command(budget: int | None, who: SessionOptions) -> None:
     """Print the entries in an agent's system prompt.
 
     This is the block as it is in the prompt: pinned entries first, then the newest that fit.
@@ -315,7 +315,7 @@ def hydrate_command(budget: int | None, who: As) -> None:
 @command("explain", "memfiles entries explain customers/ada/plan --agent support", of=entries_command)
 @argument("key")
 @as_session
-def explain_command(key: str, who: As) -> None:
+def explain_command(key: str, who: SessionOptions) -> None:
     """Explain why an agent sees an entry, or does not."""
     with reading_entries(who) as (memory, session):
         explanation = memory.entries.explain(session, key)

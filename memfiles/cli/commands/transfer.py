@@ -12,7 +12,7 @@ from msgspec import to_builtins
 
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound
-from memfiles.cli.opening import As, as_session, changing_entries, load_workflow, reading_entries
+from memfiles.cli.opening import SessionOptions, as_session, changing_entries, load_workflow, reading_entries
 from memfiles.cli.options import argument, command, current, option, usage_error
 from memfiles.entries.transfer.exchange import EXPORT_FORMATS, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
@@ -37,7 +37,7 @@ SHOWN = 20
     help="A folder of Markdown files, one JSON Lines file, or a zip of the first.  [default: by TARGET's name]",
 )
 @as_session
-def export_command(target: str, format: ExportFormat | None, who: As) -> None:
+def export_command(target: str, format: ExportFormat | None, who: SessionOptions) -> None:
     """Write an agent's entries to a folder or a file.
 
     This exports the entries that the session may read. A TARGET ending in .jsonl or .zip becomes a file, any
@@ -59,7 +59,7 @@ def export_command(target: str, format: ExportFormat | None, who: As) -> None:
 @option("--take-over", is_flag=True, help="Import what was another agent's or user's, and do not ask.")
 @option("--dry-run", is_flag=True, help="Show what would be imported.")
 @as_session
-def import_command(source: str, format: Format | None, take_over: bool, dry_run: bool, who: As) -> None:
+def import_command(source: str, format: Format | None, take_over: bool, dry_run: bool, who: SessionOptions) -> None:
     """Import entries from a folder, a file or a zip archive, all or nothing.
 
     PATH can be an export of `memfiles export`, a directory of Anthropic's memory tool, the memory.jsonl of MCP's memory

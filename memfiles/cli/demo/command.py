@@ -80,8 +80,8 @@ def print_story(story: Story) -> None:
     for told in story:
         if isinstance(told, StoryStep):
             number += 1
-            output.line("")
-            output.line("", mark=click.style(f"{number}. {told.title}", bold=True))
+            click.echo()
+            click.echo(click.style(f"{number}. {told.title}", bold=True))
             output.line(textwrap.fill(told.explanation, columns, initial_indent="   ", subsequent_indent="   "))
         else:
             _print_shown(told, columns=columns)
@@ -94,13 +94,13 @@ def _print_shown(shown: Shown, *, columns: int) -> None:
         text = line.lstrip(" ")
         first, further = prefix + " " * (len(line) - len(text)), " " * len(prefix)
         for part in textwrap.wrap(text, columns - 5, initial_indent=first, subsequent_indent=further) or [""]:
-            output.line("", mark=("   | " + (click.style(part, fg=color) if color else part)).rstrip())
+            click.echo(("   | " + (click.style(part, fg=color) if color else part)).rstrip())
         prefix = further
 
 
 def _say_what_next(directory: str | None) -> None:
-    output.line("")
-    output.line("", mark=click.style("What next", bold=True))
+    click.echo()
+    click.echo(click.style("What next", bold=True))
     look = f"cd {directory} && memfiles log customer-notes" if directory else "memfiles demo --dir demo"
     why = "look at what the demo left" if directory else "run it again and keep the files"
     width = max(len(look), len("memfiles init my-agents"))
