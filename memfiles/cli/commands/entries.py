@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from memfiles.cli import output
+from memfiles.cli import opening, output
 from memfiles.cli.commands.entries_read import entries_command
 from memfiles.cli.commands.write import CALL_ID, TextCommand, expected_revision, fail_until_pushed, given_text
-from memfiles.cli.opening import (
-    AUTHOR,
-    SessionOptions,
-    as_session,
-    changing_entries,
-    load_workflow,
-    mirrored,
-    reading_entries,
-)
 from memfiles.cli.options import argument, command, current, option, options, usage_error
 from memfiles.errors import EntryNotFound
 from memfiles.memory import look
@@ -85,8 +76,8 @@ _selector = options(
 @argument("key")
 @argument("text", required=False)
 @_entry_fields
-@as_session
-def save_command(key: str, text: str | None, who: SessionOptions, **given: Any) -> None:
+@opening.as_session
+def save_command(key: str, text: str | None, who: opening.SessionOptions, **given: Any) -> None:
     """Save TEXT under KEY, at the session's level.
 
     An existing entry is replaced; fields without an option keep their values. With - for TEXT, or with a pipe and no
@@ -94,8 +85,8 @@ def save_command(key: str, text: str | None, who: SessionOptions, **given: Any) 
     """
     content = given_text(text, what="save")
     fields = {name: value for name, value in given.items() if value is not None and value != ()}
-    with changing_entries(who) as (memory, session):
-        confirm_saved(memory.entries.save(session, key, content, source=AUTHOR, **fields), done="saved")
+    with opening.changing_entries(who) as (memory, session):
+        confirm_saved(memory.entries.save(session, key, content, source=opening.AUTHOR, **fields), done="saved")
 
 
 @command(
@@ -108,15 +99,15 @@ def save_command(key: str, text: str | None, who: SessionOptions, **given: Any) 
 @option("--content", metavar="TEXT", help="New text; - reads it from stdin.")
 @option("--outcome", type=click.Choice(["success", "failure"]), help="Result of following the entry; counted.")
 @_entry_fields
-@as_session
-def update_command(key: str, content: str | None, who: SessionOptions, **given: Any) -> None:
+@opening.as_session
+def update_command(key: str, content: str | None, who: opening.SessionOptions, **given: Any) -> None:
     """Change parts of the entry under KEY, at the session's level.
 
     What no option names stays as it is.
     """
     fields = {name: value for name, value in given.items() if value is not None and value != ()}
     text = None if content is None else given_text(content, what="save")
-    with changing_entries(who) as (memory, session):
+    with opening.changing_entries(who) as (memory, session):
         confirm_saved(memory.entries.update(session, key, content=text, **fields), done="updated")
 
 
@@ -129,26 +120,26 @@ def update_command(key: str, content: str | None, who: SessionOptions, **given: 
 @argument("key")
 @option("--to", "to_revision", type=click.IntRange(min=1), metavar="REVISION", help="Revision to go back to.")
 @CALL_ID
-@as_session
-def undo_command(key: str, to_revision: int | None, call_id: str | None, who: SessionOptions) -> None:
+@opening.as_session
+def undo_command(key: str, to_revision: int | None, call_id: str | None, who: opening.SessionOptions) -> None:
     """Undo the last change of an entry's content, or go back to a revision.
 
     An undo is a new revision: nothing is lost, and it can be undone itself. To undo a consolidation, use `memfiles
     entries consolidate --undo`.
     """
-    with changing_entries(who) as (memory, session):
+    with opening.changing_entries(who) as (memory, session):
         confirm_saved(memory.entries.undo(session, key, to_revision, call_id=call_id), done="undone")
 
 
 @command("delete", "memfiles entries delete customers/ada/plan --agent support", of=entries_command)
 @argument("key")
-@as_session
-def delete_command(key: str, who: SessionOptions) -> None:
+@opening.as_session
+def delete_command(key: str, who: opening.SessionOptions) -> None:
     """Hide an entry; it can be restored.
 
     To remove its text for good, everywhere, use `memfiles entries forget`.
     """
-    with changing_entries(who) as (memory, session):
+    with opening.changing_entries(who) as (memory, session):
         deleted = memory.entries.delete(session, key)
     if not output.as_json(deleted.to_dict()):
         again = f"; the entry at level {deleted.revealed.level} is visible again" if deleted.revealed else ""
@@ -158,10 +149,10 @@ def delete_command(key: str, who: SessionOptions) -> None:
 
 @command("restore", "memfiles entries restore customers/ada/plan --agent support", of=entries_command)
 @argument("key")
-@as_session
-def restore_command(key: str, who: SessionOptions) -> None:
+@opening.as_session
+def restore_command(key: str, who: opening.SessionOptions) -> None:
     """Restore a deleted, evicted or expired entry."""
-    with changing_entries(who) as (memory, session):
+    with opening.changing_entries(who) as (memory, session):
         confirm_saved(memory.entries.restore(session, key), done="restored")
 
 
@@ -198,8 +189,8 @@ def confirm_saved(saved: Saved, *, done: str) -> None:
 @option("--why", default="", metavar="TEXT", help="Reason; it stays when the entry is gone.")
 @option("--dry-run", is_flag=True, help="Show what would be forgotten.")
 @option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@as_session
-def forget_command(dry_run: bool, yes: bool, why: str, who: SessionOptions, **given: Any) -> None:
+@opening.as_session
+def forget_command(dry_run: bool, yes: bool, why: str, who: opening.SessionOptions, **given: Any) -> None:
     """Forget entries for good.
 
     This selects the entries at the session's own level that match every given option. Their text is removed from the
@@ -211,12 +202,12 @@ def forget_command(dry_run: bool, yes: bool, why: str, who: SessionOptions, **gi
     """
     selector = selector_of(given)
     if dry_run or not yes:
-        with reading_entries(who) as (memory, session):
+        with opening.reading_entries(who) as (memory, session):
             found = memory.entries.forget(session, **selector, dry_run=True)
         if dry_run or not found.count:
             end_with_forgotten(found)
         ask(found)
-    with changing_entries(who) as (memory, session):
+    with opening.changing_entries(who) as (memory, session):
         forgotten = memory.entries.forget(session, **selector, why=why)
     end_with_forgotten(forgotten, mirror_is_clean=has_every_entry(memory.workflow))
 
@@ -284,13 +275,13 @@ def purge_command(dry_run: bool) -> None:
 
     The exit code is 7 until the mirror's copies are gone as well.
     """
-    workflow = load_workflow()
+    workflow = opening.load_workflow()
     with look(workflow, warn=output.warn) as memory:
         found = memory.purge(dry_run=True)
     if dry_run:
         _show_purged(found, {})
         return
-    with mirrored(workflow) as memory, output.progress("Erasing") as shown:  # which erases a portion at its opening
+    with opening.mirrored(workflow) as memory, output.progress("Erasing") as shown:  # its opening erases a portion
         memory.purge(progress=shown)
     is_clean = has_every_entry(workflow)
     _show_purged(replace(found, dry_run=False), {"mirror_is_clean": is_clean})
@@ -319,8 +310,8 @@ def _show_purged(purged: Purged, mirror: dict[str, bool]) -> None:
 )
 @option("--apply", "apply_it", is_flag=True, help="Apply the plan.")
 @option("--undo", metavar="ID", help="Undo an applied plan.")
-@as_session
-def consolidate_command(apply_it: bool, undo: str | None, who: SessionOptions) -> None:
+@opening.as_session
+def consolidate_command(apply_it: bool, undo: str | None, who: opening.SessionOptions) -> None:
     """Show or apply a consolidation at the session's level.
 
     Duplicates are merged first, then episodes are folded into notes, and only then are entries over a budget evicted.
@@ -329,12 +320,12 @@ def consolidate_command(apply_it: bool, undo: str | None, who: SessionOptions) -
     if apply_it and undo is not None:
         raise usage_error("use either --apply or --undo")
     if not apply_it and undo is None:
-        with reading_entries(who) as (memory, session), output.progress("Planning") as planned:
+        with opening.reading_entries(who) as (memory, session), output.progress("Planning") as planned:
             plan = memory.entries.plan(session, progress=planned)
         if not output.as_json(plan.to_dict()):
             _show_plan(plan)
         return
-    with changing_entries(who) as (memory, session):
+    with opening.changing_entries(who) as (memory, session):
         entries = memory.entries
         change = partial(entries.undo_plan, session, undo or "")
         if undo is None:

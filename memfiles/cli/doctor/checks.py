@@ -23,20 +23,9 @@ from memfiles.cli import output
 from memfiles.errors import RecordCorrupt, StorageFailed, reason_of
 from memfiles.files.restorer import stored_record
 from memfiles.index.database import PATH as INDEX
+from memfiles.records import keys
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry
-from memfiles.records.keys import (
-    ENTRIES,
-    RECORD_SUFFIX,
-    USERS,
-    WORKSPACE,
-    agent_folder,
-    entry_place,
-    is_file_path,
-    is_id_path,
-    staged_path,
-    uid_of,
-)
 from memfiles.records.marks import EntryRecord
 from memfiles.storage.events import Progress, reported, utc_now
 from memfiles.storage.home import AUDIT, MemoryHome, home_of
@@ -216,7 +205,7 @@ def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[
     """Report temp files, copies of records under other names, and records that nobody declared."""
     names = names_in(directory)
     every = [*names, *_entry_files(directory)]
-    temps = [path for path in every if staged_path(path) is not None]
+    temps = [path for path in every if keys.staged_path(path) is not None]
     left = warn("temp files", f"{len(temps)} left by a writer that died; the next start removes them")
     yield left if temps else ok("temp files", "none")
     declared = {file.uid for file in files}
@@ -225,7 +214,7 @@ def check_leftovers(directory: Path, files: tuple[MemoryFile, ...]) -> Iterator[
         yield warn(
             "copies of records", f"{len(copies)}, such as {copies[0]}; delete them, as forgetting does not reach them"
         )
-    orphans = [uid for name in names if (uid := uid_of(name)) is not None and uid not in declared]
+    orphans = [uid for name in names if (uid := keys.uid_of(name)) is not None and uid not in declared]
     why = "on disk but not declared, so invisible to agents; declare them or move them away"
     yield warn("orphans", f"{', '.join(orphans)}: {why}") if orphans else ok("orphans", "none")
 
@@ -309,11 +298,12 @@ def check_entries(workflow: Workflow, progress: Progress | None = None) -> Itera
 
 def _entry_findings(workflow: Workflow, records: ReadableStore, progress: Progress | None) -> Iterator[CheckResult]:
     declared = workflow.memory.entries
-    found = [path for path, seen in sorted(records.changes().records.items()) if seen and entry_place(path) is not None]
-    paths = [path for path in found if not is_file_path(path)]
-    yield from _files_of_users(workflow, records, [path for path in found if is_file_path(path)])
+    listed = records.changes().records
+    found = [path for path in sorted(listed) if listed[path] and keys.entry_place(path) is not None]
+    paths = [path for path in found if not keys.is_file_path(path)]
+    yield from _files_of_users(workflow, records, [path for path in found if keys.is_file_path(path)])
     if declared is None:
-        paths = [path for path in paths if not is_id_path(path)]  # forgotten users, whose files are not entries
+        paths = [path for path in paths if not keys.is_id_path(path)]  # forgotten users, whose files are not entries
         if paths:
             remedy = "but none are declared: agents do not see them; add `entries: {}` under memory"
             yield warn("entries", f"{output.entries(len(paths))} on disk, {remedy}")
@@ -323,13 +313,13 @@ def _entry_findings(workflow: Workflow, records: ReadableStore, progress: Progre
         yield warn(f"record {path}", why)
     if len(broken) > NAMED:
         yield warn("entries", f"{len(broken) - NAMED} more records cannot be read")
-    folders = {WORKSPACE, *map(agent_folder, workflow.agents)}
+    folders = {keys.WORKSPACE, *map(keys.agent_folder, workflow.agents)}
     for (folder, level), tally in sorted(tallies.items()):
         live, size = tally["live"], tally["size_bytes"]
         if live > declared.max_entries or size > declared.max_bytes:
             used = f"{output.entries(live)} of {declared.max_entries}, {size} bytes of {declared.max_bytes}"
             yield warn("entries over budget", f"{folder} at {level}: {used}; the next save there evicts some")
-        folder = folder.partition(f"/{USERS}/")[0]
+        folder = folder.partition(f"/{keys.USERS}/")[0]
         if live and (folder not in folders or level not in workflow.memory.levels):
             held = f"{folder} at {level}: {output.entries(live)} of an undeclared"
             yield warn("entries of nobody", f"{held} {'level' if folder in folders else 'agent'}; nobody sees them")
@@ -387,15 +377,15 @@ def _entry_at(records: Records, path: str) -> EntryRecord | str | None:
 
 def _is_copy(path: str, uids: Collection[str]) -> bool:
     """Whether a file that is not a record has the name of one, such as an editor's backup or a conflict copy."""
-    if uid_of(path) is not None or entry_place(path) is not None or staged_path(path) is not None:
+    if keys.uid_of(path) is not None or keys.entry_place(path) is not None or keys.staged_path(path) is not None:
         return False
-    stem, suffix, rest = path.rpartition("/")[2].lstrip(".#~").partition(RECORD_SUFFIX)
+    stem, suffix, rest = path.rpartition("/")[2].lstrip(".#~").partition(keys.RECORD_SUFFIX)
     words = stem.split(" ") if suffix and not rest[:1].isalnum() else ()
     return any(word in uids or _ENTRY_UID.match(word) for word in (*words[:1], *words[-1:]))
 
 
 def _entry_files(directory: Path) -> list[str]:
     """The paths of all files in the folders of entries, relative to the memory directory."""
-    agents = [f"{ENTRIES}/{name}" for name in names_in(directory / ENTRIES)]
-    users = [f"{agent}/{USERS}/{name}" for agent in agents for name in names_in(directory / agent / USERS)]
+    agents = [f"{keys.ENTRIES}/{name}" for name in names_in(directory / keys.ENTRIES)]
+    users = [f"{agent}/{keys.USERS}/{name}" for agent in agents for name in names_in(directory / agent / keys.USERS)]
     return [f"{folder}/{name}" for folder in (*agents, *users) for name in names_in(directory / folder)]
