@@ -67,9 +67,8 @@ def lean_imports() -> Iterator[None]:
 
     Regular expressions are compiled at their first use, most of them PyYAML's, whose C parser needs none; ``inspect``,
     which brings the parser of Python, and some others are loaded at their first use; msgspec gets by with ``typing``,
-    ``hashlib`` without OpenSSL, and click without the types of its dictionaries and of what it names in texts, for
-    which Python loads its compiler.
-    This is for one thread at a time. What must be a true expression may not be imported here: boto3 and frameworks.
+    ``hashlib`` without OpenSSL, and click without two kinds of types for which Python loads its compiler.
+    This is for one thread at a time. Import no module here that needs real expressions, such as boto3 and frameworks.
     """
     for name in _LATE:
         sys.modules.setdefault(name, _LateModule(name))

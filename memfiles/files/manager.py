@@ -267,9 +267,8 @@ class MemoryManager:
     ) -> Redaction:
         """Remove ``text`` from a file's content, its history, the journals and quarantined copies.
 
-        1. repair a broken record; 2. commit, with a note that finishes it after a kill; 3. see ``erase``.
-        ``LockTimeout``: another process, whose journal may hold it, did not answer. ``MirrorRefused``: the redaction is
-        done, but the mirror cannot pass it on to other machines.
+        1. repair a broken record; 2. commit, with a note to finish it after a kill; 3. see ``erase``. ``LockTimeout``:
+        a process whose journal may hold it did not answer. ``MirrorRefused``: done, but not for other machines.
         """
         check_text(text)
         stamp = self.gate.stamp(by, None, expected_revision, at=self._now())

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from memfiles.entries.drafts import MAX_GONE
 from memfiles.errors import InvalidArgument
-from memfiles.inspector.view import PAGE_ROWS, PageView, Route
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route, pager, rows_before
 
 SELECTORS = ("key", "tag", "kind", "category", "id")
 PROVENANCE = ("run", "channel", "thread", "actor", "source")
@@ -17,7 +17,7 @@ SHARE = 80  # percent
 
 def gone(view: PageView) -> Response:
     """Deleted entries, which can be restored, and the tombstones of forgotten ones."""
-    lens, begin = view.desk.lens(view.asked), view.skipped
+    lens, begin = view.desk.lens(view.asked), rows_before(view)
     most = min(begin + PAGE_ROWS, MAX_GONE)
     with view.desk.session(lens) as session:
         deleted = view.desk.memory.entries.deleted(session, limit=most)
@@ -28,7 +28,7 @@ def gone(view: PageView) -> Response:
         lens=lens,
         deleted=deleted.entries[begin:],
         tombstones=tombstones.tombstones[begin:],
-        **view.pager("/entries/gone", is_more=is_more, **lens.fields),
+        **pager(view, "/entries/gone", is_more=is_more, **lens.fields),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from memfiles.errors import InvalidArgument
-from memfiles.inspector.view import PAGE_ROWS, PageView, Route, difference, edited_of
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route, difference, edited_of, pager, rows_before
 from memfiles.records.file_changes import Receipt, share_of
 from memfiles.records.keys import is_file_path, uid_of
 from memfiles.sync.conflicts import Conflict
@@ -91,12 +91,12 @@ def redact(view: PageView) -> Response:
 
 def conflicts(view: PageView) -> Response:
     """The conflicts, newest first, and the chosen one next to its record."""
-    found, begin = view.desk.conflicts(), view.skipped
+    found, begin = view.desk.conflicts(), rows_before(view)
     return view.render(
         "conflicts.html",
         conflicts=found[begin : begin + PAGE_ROWS],
         chosen=next((it for it in found if it.path == view.chosen("path")), None),
-        **view.pager(CONFLICTS, is_more=len(found) > begin + PAGE_ROWS),
+        **pager(view, CONFLICTS, is_more=len(found) > begin + PAGE_ROWS),
     )
 
 

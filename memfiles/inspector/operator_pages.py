@@ -13,7 +13,7 @@ from starlette.responses import Response
 from memfiles.entries.transfer.exchange import ExportFormat
 from memfiles.entries.users import UserOrder
 from memfiles.errors import EntryNotFound, InvalidArgument, MemfilesError
-from memfiles.inspector.view import PAGE_ROWS, PageView, Route, counted
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route, counted, pager, rows_before
 from memfiles.records.keys import entry_place, uid_of
 from memfiles.storage.audit_reader import AuditTrail
 from memfiles.storage.events import OUTCOMES, AuditEvent
@@ -34,13 +34,13 @@ def users(view: PageView) -> Response:
     desk = view.desk
     order: UserOrder = "share" if view.chosen("order") == "share" else "updated"
     rows = min(view.number("rows") or PAGE_ROWS, PAGE_ROWS)
-    found = desk.memory.users.list(level=desk.ceiling, order=order, limit=rows + 1, skip=view.skipped)
+    found = desk.memory.users.list(level=desk.ceiling, order=order, limit=rows + 1, skip=rows_before(view))
     forgotten = desk.memory.users.tombstones(limit=PAGE_ROWS + 1)
     return view.render(
         "users.html",
         users=found[:rows],
         order=order,
-        **view.pager("/users", is_more=len(found) > rows, order=order),
+        **pager(view, "/users", is_more=len(found) > rows, order=order),
         forgotten=forgotten[:PAGE_ROWS],
         more_forgotten=len(forgotten) > PAGE_ROWS,
     )

@@ -8,7 +8,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from memfiles.errors import RecordCorrupt, StorageFailed
-from memfiles.inspector.view import PAGE_ROWS, PageView, Route
+from memfiles.inspector.view import PAGE_ROWS, PageView, Route, pager, rows_before
 from memfiles.records.file_changes import share_of
 from memfiles.records.record import Change
 from memfiles.tools.oversight import Activity, Stats
@@ -39,7 +39,7 @@ class Bar(Struct, frozen=True):
 
 def overview(view: PageView) -> Response:
     """The files, budgets and mirror, and what a person should look at."""
-    desk, wanted, begin = view.desk, view.chosen("name"), view.skipped
+    desk, wanted, begin = view.desk, view.chosen("name"), rows_before(view)
     files = [file for file in desk.files() if wanted is None or wanted.lower() in file.name.lower()]
     rows = [_row(view, file) for file in files[begin : begin + PAGE_ROWS]]
     found = desk.memory.stats(None, level=desk.ceiling)
@@ -49,7 +49,7 @@ def overview(view: PageView) -> Response:
         sync=desk.memory.sync.status(),
         rows=rows,
         count=len(files),
-        **view.pager("/", is_more=begin + PAGE_ROWS < len(files), name=wanted),
+        **pager(view, "/", is_more=begin + PAGE_ROWS < len(files), name=wanted),
         provisional=sum(card.provisional for card in found.files),
         wanted=wanted or "",
     )

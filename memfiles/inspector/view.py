@@ -103,17 +103,8 @@ class PageView:
         return bool(typed) and typed.strip() in (wanted.strip(), harmless(wanted).strip(), as_word(wanted))
 
     @property
-    def skipped(self) -> int:
-        """How many rows come before the page that is asked for."""
-        return (self._page - 1) * PAGE_ROWS
-
-    def pager(self, path: str, *, is_more: bool, **query: object) -> dict[str, Any]:
-        """The addresses of the next and the previous page of a list, if there are any."""
-        later = self.url(path, **query, page=self._page + 1) if is_more else None
-        return {"later": later, "earlier": self.url(path, **query, page=self._page - 1) if self._page > 1 else None}
-
-    @property
-    def _page(self) -> int:
+    def page(self) -> int:
+        """The number of the page that is asked for, from 1."""
         return max(1, self.number("page", 1) or 1)
 
     def draft(self, name: str, default: object) -> object:
@@ -223,6 +214,17 @@ def tags_in(text: str) -> list[str]:
     groups = (match.groups() for match in _TAG.finditer(text))
     found = [plain.strip() if quoted is None else quoted.replace('""', '"') for quoted, plain in groups]
     return [tag for tag in found if tag.strip()]
+
+
+def pager(view: PageView, path: str, *, is_more: bool, **query: object) -> dict[str, Any]:
+    """The addresses of the next and the previous page of a list, if there are any."""
+    later = view.url(path, **query, page=view.page + 1) if is_more else None
+    return {"later": later, "earlier": view.url(path, **query, page=view.page - 1) if view.page > 1 else None}
+
+
+def rows_before(view: PageView) -> int:
+    """How many rows come before the page that is asked for."""
+    return (view.page - 1) * PAGE_ROWS
 
 
 def difference(diff: Callable[[int, int], str], base: int | None, to: int | None) -> dict[str, Any]:
