@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from memfiles.errors import ExtraMissing, MemfilesError
@@ -52,22 +52,16 @@ def or_fallback(make: Callable[[], T], *, fallback: T) -> T:
         return fallback
 
 
-async def session_if_known(source: SessionSource[ContextT], context: ContextT) -> Session | None:
-    """The session of a context, or None if it cannot be named; the turn continues and the log says why."""
+async def in_session(
+    source: SessionSource[ContextT], context: ContextT, make: Callable[[Session], T], *, fallback: T
+) -> T:
+    """Return what ``make`` does in a worker thread with the session of a context; else as ``or_fallback``."""
     try:
-        return await awaited_session_of(source, context)
+        session = await awaited_session_of(source, context)
+        return await run_in_worker(lambda: make(session))
     except MemfilesError as error:
         _log.warning(_WITHOUT, error)
-        return None
-
-
-async def prompt_in(source: SessionSource[ContextT], context: ContextT, *, budget_bytes: int | None) -> str:
-    """The current system prompt of a context's session; ``NO_MEMORY`` if the memory refuses."""
-    session = await session_if_known(source, context)
-    if session is None:
-        return NO_MEMORY
-    prompt = partial(session.system_prompt, budget_bytes=budget_bytes)
-    return await run_in_worker(lambda: or_fallback(prompt, fallback=NO_MEMORY))
+        return fallback
 
 
 def with_recall(

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from memfiles.adapters.agent_calls import (
+    NO_MEMORY,
     call_id_in_conversation,
+    in_session,
     needs,
-    or_fallback,
-    prompt_in,
-    session_if_known,
     user_text,
     with_recall,
 )
@@ -28,7 +27,7 @@ from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.dialects import render
 from memfiles.tools.profiles import every_tool, with_any_file
 from memfiles.tools.session import Session
-from memfiles.tools.worker_calls import awaited_call_in, checked_source, run_in_worker
+from memfiles.tools.worker_calls import awaited_call_in, checked_source
 
 with needs("the OpenAI Agents SDK needs an extra: pip install 'memfiles[openai-agents]'"):
     from agents import Agent, FunctionTool, RunContextWrapper
@@ -36,8 +35,6 @@ with needs("the OpenAI Agents SDK needs an extra: pip install 'memfiles[openai-a
     from agents.tool_context import ToolContext
 
 if TYPE_CHECKING:
-    from agents import TResponseInputItem
-
     from memfiles.tools.worker_calls import SessionSource
 
 Instructions: TypeAlias = Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]
@@ -77,7 +74,8 @@ def instructions(
     checked_source(session)
 
     async def rendered(context: RunContextWrapper[Any], _: Agent[Any]) -> str:
-        memory = await prompt_in(session, context, budget_bytes=budget_bytes)
+        prompt = partial(Session.system_prompt, budget_bytes=budget_bytes)
+        memory = await in_session(session, context, prompt, fallback=NO_MEMORY)
         return "\n\n".join(part for part in (first, memory) if part)
 
     return rendered
@@ -94,21 +92,17 @@ def recall_filter(
     """
     checked_source(session)
 
-    def asked(data: ModelInputData, found: Session) -> list[TResponseInputItem]:
-        return with_recall(
-            data.input,
-            found,
+    async def filtered(call: CallModelData[Any]) -> ModelInputData:
+        items, context = call.model_data.input, RunContextWrapper(call.context)
+        recalled = partial(
+            with_recall,
+            items,
             budget_bytes=budget_bytes,
             question_in=user_text,
             message_of=lambda block: {"role": "user", "content": block},
         )
-
-    async def filtered(call: CallModelData[Any]) -> ModelInputData:
-        found = await session_if_known(session, RunContextWrapper(call.context))
-        if found is None:
-            return call.model_data
-        items = await run_in_worker(lambda: asked(call.model_data, found))
-        return ModelInputData(input=items, instructions=call.model_data.instructions)
+        shown = await in_session(session, context, recalled, fallback=items)
+        return ModelInputData(input=shown, instructions=call.model_data.instructions)
 
     return filtered
 
@@ -152,10 +146,7 @@ class _FollowingTool:
         turn, is_offered = self._decided.get(context, (None, False))
         if turn is not context.turn_input or not turn:  # a new list every turn; empty in a realtime session
             turn = context.turn_input
-            found = await session_if_known(self._session, context)
-            is_offered = found is not None and await run_in_worker(
-                lambda: or_fallback(lambda: self._renew(found), fallback=False)
-            )
+            is_offered = await in_session(self._session, context, self._renew, fallback=False)
             self._decided[context] = (turn, is_offered)
         return is_offered
 

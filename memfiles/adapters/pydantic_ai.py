@@ -11,19 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memfiles.adapters.agent_calls import (
-    call_id_in_conversation,
-    needs,
-    or_fallback,
-    prompt_in,
-    session_if_known,
-    with_recall,
-)
+from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, in_session, needs, with_recall
 from memfiles.records.entry import RECALL_BYTES
 from memfiles.tools.dialects import null_for_not_given
-from memfiles.tools.worker_calls import awaited_call_in, checked_source, run_in_worker
+from memfiles.tools.session import Session
+from memfiles.tools.worker_calls import awaited_call_in, checked_source
 
 with needs("memory for pydantic-ai needs an extra: pip install 'memfiles[pydantic-ai]'"):
     from pydantic_ai import (
@@ -79,11 +74,7 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """The tools that can be used at this step."""
-        session = await session_if_known(self._session, ctx)
-        if session is None:
-            return {}
-        nothing: list[tool_definitions.ToolDefinition] = []
-        definitions = await run_in_worker(lambda: or_fallback(session.definitions, fallback=nothing))
+        definitions = await in_session(self._session, ctx, Session.definitions, fallback=[])
         return {each.name: self._offered(each, ctx) for each in definitions}
 
     async def call_tool(
@@ -118,7 +109,8 @@ def memory_instructions(
     checked_source(session)
 
     async def memory(ctx: RunContext[AgentDepsT]) -> str:
-        return await prompt_in(session, ctx, budget_bytes=budget_bytes)
+        prompt = partial(Session.system_prompt, budget_bytes=budget_bytes)
+        return await in_session(session, ctx, prompt, fallback=NO_MEMORY)
 
     return memory
 
@@ -138,19 +130,15 @@ class MemoryRecall(AbstractCapability[AgentDepsT]):
         self, ctx: RunContext[AgentDepsT], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Add what was recalled to this request."""
-        session = await session_if_known(self._session, ctx)
-        if session is None:
-            return request_context
-        messages = await run_in_worker(
-            lambda: with_recall(
-                request_context.messages,
-                session,
-                budget_bytes=self._budget_bytes,
-                question_in=_question_in,
-                message_of=lambda block: ModelRequest([UserPromptPart(block)]),
-            )
+        messages = request_context.messages
+        recalled = partial(
+            with_recall,
+            messages,
+            budget_bytes=self._budget_bytes,
+            question_in=_question_in,
+            message_of=lambda block: ModelRequest([UserPromptPart(block)]),
         )
-        return replace(request_context, messages=messages)
+        return replace(request_context, messages=await in_session(self._session, ctx, recalled, fallback=messages))
 
 
 class _AcceptAll:
