@@ -90,11 +90,9 @@ def path_text(where: Where) -> str:
     return text if len(text) <= _SPELLED_MAX else "..." + text[-_SPELLED_MAX:]
 
 
-def workflow_error(
-    source: str, problems: Iterable[Problem], *, locate: Callable[[Problem], LineColumn]
-) -> WorkflowError:
+def workflow_error(source: str, problems: Iterable[tuple[LineColumn, Problem]]) -> WorkflowError:
     """One error for all ``problems``: a line each, ``source:line:column: path: what``, in the document's order."""
-    placed = sorted(((locate(problem), problem) for problem in problems), key=lambda pair: pair[0])
+    placed = sorted(problems, key=lambda pair: pair[0])
     lines = []
     for (line, column), problem in placed[:REPORTED_MAX]:
         path = path_text(problem.where)

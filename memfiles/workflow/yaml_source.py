@@ -76,7 +76,7 @@ class YamlDocument(Struct, frozen=True):
 
     def error(self, problems: list[Problem]) -> WorkflowError:
         """One error for all problems of this document."""
-        return workflow_error(self.name, problems, locate=lambda it: self.mark(it.where, at_key=it.at_key))
+        return workflow_error(self.name, [(self.mark(it.where, at_key=it.at_key), it) for it in problems])
 
 
 def load(path: str | os.PathLike[str]) -> YamlDocument:
@@ -132,7 +132,7 @@ class _Reader:
     def error(self, what: str, *, at: LineColumn, key: str | None = None) -> WorkflowError:
         """An error at a position, with the current path."""
         where = (*self._where, *([] if key is None else [key]))
-        return workflow_error(self._name, [Problem(where, what)], locate=lambda problem: at)
+        return workflow_error(self._name, [(at, Problem(where, what))])
 
     def _node(self, event: Any) -> tuple[Any, NodePosition | LineColumn]:
         """The value that starts with ``event``, and its position."""

@@ -192,4 +192,4 @@ def _refused(source: str, what: str) -> WorkflowError:
 
 
 def _at(source: str, mark: LineColumn, what: str) -> WorkflowError:
-    return workflow_error(source, [Problem((), what)], locate=lambda problem: mark)
+    return workflow_error(source, [(mark, Problem((), what))])

@@ -23,7 +23,7 @@ from memfiles.workflow.problems import (
 def test_one_line_a_problem_in_the_documents_order() -> None:
     """The error holds every problem once, each with its position and path, the first one first."""
     places = {("b",): (3, 1), ("a", 0, "x"): (2, 5), (): (1, 1)}
-    error = workflow_error("w.yaml", [Problem(where, "bad") for where in places], locate=lambda it: places[it.where])
+    error = workflow_error("w.yaml", [(at, Problem(where, "bad")) for where, at in places.items()])
 
     assert ["w.yaml:1:1: bad", "w.yaml:2:5: a[0].x: bad", "w.yaml:3:1: b: bad"] == str(error).splitlines()
 
@@ -31,7 +31,7 @@ def test_one_line_a_problem_in_the_documents_order() -> None:
 def test_many_problems() -> None:
     """Of very many problems the first hundred are told, and how many more there are."""
     problems = [Problem(("a", index), "bad") for index in range(REPORTED_MAX + 7)]
-    error = workflow_error("w", problems, locate=lambda it: (int(it.where[1]), 1))
+    error = workflow_error("w", [((int(it.where[1]), 1), it) for it in problems])
 
     assert [REPORTED_MAX + 1, "w: and 7 more problems"] == [
         len(str(error).splitlines()),
