@@ -42,8 +42,8 @@ _TOOL_NAMES = option(
 def card_command(agent: str, user: str | None, level: str | None, tokens: bool) -> None:
     """Print the index card an agent gets in its system prompt.
 
-    --tokens estimates what the memory adds to a model's prompt at its start. Vendors count differently, as a rule up to
-    a fifth more or less.
+    --tokens estimates what the memory adds to a model's prompt at its start. Vendors count differently, usually by up
+    to a fifth.
     """
     from memfiles.tools.visibility import card_of_files  # late, as all that one of these commands needs
 

@@ -197,7 +197,7 @@ def forget_command(dry_run: bool, yes: bool, why: str, who: opening.SessionOptio
     record, its history, the index, every kept copy, and the mirror; only who forgot it, when and why remains. This
     cannot be undone.
 
-    The exit code is 3 if there is no such entry, also because it is forgotten already, and 7 until the mirror's copies
+    The exit code is 3 if there is no such entry, such as one that is already forgotten, and 7 until the mirror's copies
     are gone as well. A bucket with versioning keeps its old versions: delete them there.
     """
     selector = selector_of(given)

@@ -181,7 +181,7 @@ def list_command(who: SessionOptions, **given: Any) -> None:
 def log_command(key: str, max_count: int | None, who: SessionOptions) -> None:
     """List what happened to an entry, newest first.
 
-    KEY may also be a key that the entry had before. What was done where the session could not see the entry is left
+    KEY may also be a key that the entry had before. Changes made where the session could not see the entry are left
     out.
     """
     with reading_entries(who) as (memory, session):

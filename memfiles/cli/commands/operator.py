@@ -82,8 +82,8 @@ def audit_command(limit: int, **asked: Any) -> None:
 def stats_command(**asked: Any) -> None:
     """Show how much the memory holds, and how it grew and was used.
 
-    It covers all levels, agents and users. USED is how much of a budget is used where it is used most. Activity is
-    counted from the audit; reads are in it only with `audit: {reads: true}`.
+    It covers all levels, agents and users. USED is the share of the fullest budget. Activity is counted from the
+    audit; reads are in it only with `audit: {reads: true}`.
     """
     workflow = opening.load_workflow()
     with look(workflow, warn=output.warn) as memory:
@@ -197,7 +197,7 @@ def users_command() -> None:
 def list_command(**asked: Any) -> None:
     """List the users for whom something is kept.
 
-    USED is how much of a budget is used where it is used most.
+    USED is the share of the user's fullest budget.
     """
     with look(opening.load_workflow(), warn=output.warn) as memory:
         found = memory.users.list(**asked)
@@ -238,8 +238,8 @@ def tombstones_command(user: str | None) -> None:
 def export_command(user: str, target: str, actor: str | None) -> None:
     """Write all that is kept for a user to a folder.
 
-    Each agent's entries become one JSON Lines file, which `memfiles import` reads. What the user's sessions saved for
-    others is in files of its own, as is each memory file of the user.
+    Each agent's entries become one JSON Lines file, which `memfiles import` reads. Entries that the user's sessions
+    saved for others are in files of their own, and so is each memory file of the user.
     """
     with look(opening.load_workflow(), warn=output.warn) as memory, output.progress("Exporting") as shown:
         exported = memory.users.export(user, target, actor=actor, progress=shown)

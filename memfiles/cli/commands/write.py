@@ -123,7 +123,7 @@ def redact_command(name: str, text: str | None, user: str | None, by: Actor) -> 
     your shell's history. One newline at the end of the input is not part of the text.
 
     The exit code is 3 if the text occurs nowhere, and 7 until the mirror's copy is clean as well. It is always 7 with a
-    mirror that keeps content only, since other machines do not hear of the redaction. A bucket with versioning keeps
+    mirror that keeps content only, since other machines do not learn of the redaction. A bucket with versioning keeps
     its old versions: delete them there.
     """
     unwanted = given_text(text, what="redact")
