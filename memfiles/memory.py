@@ -175,7 +175,7 @@ def keeper_of(workflow: Workflow) -> Keeper:
 class Memory:
     """An open memory: what ``open`` returns. A context manager; ``close`` ends its sessions as well.
 
-    ``report`` says what the restore did with each file; ``sync`` keeps the mirror equal. ``cleanup`` closes the parts.
+    ``report`` says what the restore did with each file; ``sync`` keeps the mirror equal.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class Memory:
         For the operator: events of all levels. ``since`` and ``until`` (not included) are dates, times in UTC, or a
         time before now such as ``24h``; the ``older`` of a page is the ``until`` of the next. ``record`` is the name or
         uid of a memory file, or the key, uid or path of an entry. ``outcome`` is ``ok``, ``refused`` or ``failed``.
-        ``level`` leaves out events above it and events without a level, such as the export of a user.
+        ``level`` leaves out events above it or without a level, such as a user's export. ``InvalidArgument``.
         """
         from memfiles.tools import oversight  # late: only the operator asks
 

@@ -84,7 +84,27 @@ def tools(session: SessionSource[Any]) -> list[BaseTool]:
     return [LangChainSessionTool(definition, session) for definition in definitions]
 
 
-class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
+class _ChangedRequests(AgentMiddleware[Any, Any, Any]):
+    """Changes every request to the model; LangChain takes middleware only as a subclass."""
+
+    def __init__(self, change: Callable[[ModelRequest[Any]], ModelRequest[Any]]) -> None:
+        super().__init__()
+        self._change = change
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Call the model with the changed request."""
+        return handler(self._change(request))
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """As ``wrap_model_call``, with the change made in a worker thread."""
+        return await handler(await run_in_worker(lambda: self._change(request)))
+
+
+class MemfilesMiddleware(_ChangedRequests):
     """Gives an agent of ``create_agent`` a session: its current prompt and tools at every model call.
 
     ``create_agent(model, tools, middleware=[MemfilesMiddleware(session)])``; its tools need not be passed. ``session``
@@ -94,22 +114,10 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
     """
 
     def __init__(self, session: SessionSource[Any], *, recall_bytes: int | None = None) -> None:
-        super().__init__()
+        super().__init__(self._with_memory)
         self._session = checked_source(session)
         self._recall_bytes = recall_bytes
         self.tools = tools(session)
-
-    def wrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
-    ) -> ModelResponse[Any]:
-        """Call the model with the current prompt and tools."""
-        return handler(self._with_memory(request))
-
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
-        """As ``wrap_model_call``."""
-        return await handler(await run_in_worker(lambda: self._with_memory(request)))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Find a tool that the session did not have when the agent was made."""
@@ -140,7 +148,7 @@ class MemfilesMiddleware(AgentMiddleware[Any, Any, Any]):
         return next((tool for tool in current if tool.name == request.tool_call["name"]), None)
 
 
-class RecallMiddleware(AgentMiddleware[Any, Any, Any]):
+class RecallMiddleware(_ChangedRequests):
     """Gives the model what a session's memory holds about the last question, in a message of the user before it.
 
     ``create_agent(model, middleware=[RecallMiddleware(session)])``, and the same for ``create_deep_agent``.
@@ -148,21 +156,9 @@ class RecallMiddleware(AgentMiddleware[Any, Any, Any]):
     """
 
     def __init__(self, session: SessionSource[Any], *, budget_bytes: int = RECALL_BYTES) -> None:
-        super().__init__()
+        super().__init__(self._with_recall)
         self._session = checked_source(session)
         self._budget_bytes = budget_bytes
-
-    def wrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
-    ) -> ModelResponse[Any]:
-        """Call the model with what was recalled."""
-        return handler(self._with_recall(request))
-
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
-        """As ``wrap_model_call``."""
-        return await handler(await run_in_worker(lambda: self._with_recall(request)))
 
     def _with_recall(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         session = or_fallback(lambda: session_of(self._session, request.runtime), fallback=None)

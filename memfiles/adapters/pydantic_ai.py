@@ -74,7 +74,8 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """The tools that can be used at this step."""
-        definitions = await in_session(self._session, ctx, Session.definitions, fallback=[])
+        nothing: list[tool_definitions.ToolDefinition] = []
+        definitions = await in_session(self._session, ctx, Session.definitions, fallback=nothing)
         return {each.name: self._offered(each, ctx) for each in definitions}
 
     async def call_tool(
