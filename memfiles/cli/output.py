@@ -123,13 +123,19 @@ def _warned(text: str) -> None:
     click.echo(click.style("warning: ", fg="yellow") + harmless(text), err=True)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Sequence[str] = ()) -> None:
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Sequence[str] = (), nothing: str | None = None
+) -> None:
     """Print rows under headers, each column as wide as its cells; a terminal cuts the last one to its width.
 
-    Users, keys and names are in quotes where they could be taken for others.
+    Users, keys and names are in quotes where they could be taken for others. If there are no rows, ``nothing`` is a
+    note in place of the headers.
     """
     shown = [as_word if header in _NAMES else one_line for header in headers]
     cells = [[show(str(cell)) for show, cell in zip(shown, row, strict=True)] for row in rows]
+    if not cells and nothing is not None:
+        note(nothing)
+        return
     columns = zip(headers, *cells, strict=True)
     aligned = "  ".join(f"{{:{'>' if column[0] in numeric else '<'}{max(map(len, column))}}}" for column in columns)
     for number, row in enumerate([headers, *cells]):

@@ -96,16 +96,14 @@ def search_command(query: str, association: bool, who: SessionOptions, **given: 
         return
     if results.note is not None:
         output.warn(results.note)
-    if results.matches:
-        rows = (
-            (each.found.key, each.found.level, f"{each.score:.3f}", "+".join(each.legs),
-             each.snippet or each.found.content[:_SNIPPET_WIDTH])
-            for each in results.matches
-        )  # fmt: skip
-        with output.paged():
-            output.table(("KEY", "LEVEL", "SCORE", "FOUND BY", "SNIPPET"), rows, numeric=("SCORE",))
-    else:
-        output.note("nothing found")
+    rows = (
+        (each.found.key, each.found.level, f"{each.score:.3f}", "+".join(each.legs),
+         each.snippet or each.found.content[:_SNIPPET_WIDTH])
+        for each in results.matches
+    )  # fmt: skip
+    with output.paged():
+        headers = ("KEY", "LEVEL", "SCORE", "FOUND BY", "SNIPPET")
+        output.table(headers, rows, numeric=("SCORE",), nothing="nothing found")
 
 
 @command("recall", 'memfiles entries recall "which plan is Ada on?" --agent support', of=entries_command)
@@ -163,11 +161,8 @@ def list_command(who: SessionOptions, **given: Any) -> None:
         page = memory.entries.list(session, **given)
     if output.as_json(page.to_dict()):
         return
-    if not page.memories:
-        output.note("no such entry")
-        return
     headers = ("KEY", "LEVEL", "CATEGORY", "KIND", "BYTES", "UPDATED", "TAGS")
-    output.table(headers, map(_listed_row, page.memories), numeric=("BYTES",))
+    output.table(headers, map(_listed_row, page.memories), numeric=("BYTES",), nothing="no such entry")
     if page.next is not None:
         import shlex  # late: most lists are on one page
 
@@ -259,11 +254,8 @@ def deleted_command(limit: int, who: SessionOptions) -> None:
         gone = memory.entries.deleted(session, limit=limit)
     if output.as_json(gone.to_dict()):
         return
-    if not gone.entries:
-        output.note("no such entry")
-        return
     rows = ((it.found.key, it.found.level, it.state, it.at, author(it.by), it.cause) for it in gone.entries)
-    output.table(("KEY", "LEVEL", "STATE", "AT", "BY", "CAUSE"), rows)
+    output.table(("KEY", "LEVEL", "STATE", "AT", "BY", "CAUSE"), rows, nothing="no such entry")
     _mention_more(gone.more)
 
 
@@ -279,11 +271,8 @@ def tombstones_command(limit: int, who: SessionOptions) -> None:
         found = memory.entries.tombstones(session, limit=limit)
     if output.as_json(found.to_dict()):
         return
-    if not found.tombstones:
-        output.note("no tombstone")
-        return
     rows = ((it.id, it.agent, it.level, it.at, author(it.by), it.why) for it in found.tombstones)
-    output.table(("ID", "AGENT", "LEVEL", "AT", "BY", "WHY"), rows)
+    output.table(("ID", "AGENT", "LEVEL", "AT", "BY", "WHY"), rows, nothing="no tombstone")
     _mention_more(found.more)
 
 

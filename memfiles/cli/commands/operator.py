@@ -65,10 +65,7 @@ def audit_command(limit: int, **asked: Any) -> None:
     if output.as_json(trail.to_dict()):
         return
     rows = ((it.at, _what(it), it.level or "-", _who(it), _record(workflow, it)) for it in trail.events)
-    if trail.events:
-        output.table(("AT", "WHAT", "LEVEL", "BY", "RECORD"), rows)
-    else:
-        output.note("no such event in the audit")
+    output.table(("AT", "WHAT", "LEVEL", "BY", "RECORD"), rows, nothing="no such event in the audit")
     if trail.more:
         output.note(f"there are older events: add --until {trail.older} or a larger -n")
     if trail.damaged:
@@ -203,15 +200,12 @@ def list_command(**asked: Any) -> None:
         found = memory.users.list(**asked)
     if output.as_json({"users": [each.to_dict() for each in found]}):
         return
-    if not found:
-        output.note("nothing is kept for any user")
-        return
     rows = (
         (it.user, it.entries, it.size_bytes, output.percent(it.share), it.updated_at, ", ".join(it.agents))
         for it in found
     )
     headers = ("USER", "ENTRIES", "BYTES", "USED", "LAST CHANGE", "AGENTS")
-    output.table(headers, rows, numeric=("ENTRIES", "BYTES", "USED"))
+    output.table(headers, rows, numeric=("ENTRIES", "BYTES", "USED"), nothing="nothing is kept for any user")
 
 
 @command("tombstones", "memfiles users tombstones ada", of=users_command)
@@ -225,10 +219,9 @@ def tombstones_command(user: str | None) -> None:
         found = memory.users.tombstones(user)
     if output.as_json({"tombstones": [each.to_dict() for each in found]}):
         return
-    if not found:
-        output.note("no user was forgotten" if user is None else "this user was not forgotten")
-        return
-    output.table(("AT", "USER", "BY", "WHY"), ((it.at, it.user[:12], author(it.by), it.why) for it in found))
+    nothing = "no user was forgotten" if user is None else "this user was not forgotten"
+    rows = ((it.at, it.user[:12], author(it.by), it.why) for it in found)
+    output.table(("AT", "USER", "BY", "WHY"), rows, nothing=nothing)
 
 
 @command("export", "memfiles users export ada ada-export", of=users_command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import click
@@ -50,7 +50,7 @@ def export_command(target: str, format: ExportFormat | None, who: SessionOptions
     if output.as_json(exported.to_dict()):
         return
     output.note(f"wrote {output.entries(exported.count)} to {output.one_line(exported.target)}")
-    _warn_of_each([f"{name} is from an earlier export and its entry is gone; delete it" for name in exported.stale])
+    _warn_of_each(f"{name} is from an earlier export and its entry is gone; delete it" for name in exported.stale)
 
 
 @command("import", "memfiles import backup --agent support --dry-run", "memfiles import vault --from notes")
@@ -84,7 +84,7 @@ def import_command(source: str, format: Format | None, take_over: bool, dry_run:
                     f"skipped: {len(imported.skipped)}")  # fmt: skip
         if imported.owners:
             output.note(f"they come from {_named(imported.owners)}")
-        _warn_of_each([f"{skipped.where}: {skipped.why}" for skipped in imported.skipped])
+        _warn_of_each(f"{skipped.where}: {skipped.why}" for skipped in imported.skipped)
     if imported.skipped and not imported.added + imported.updated + imported.unchanged:
         raise InvalidArgument(f"nothing in {source} could be imported")
 
@@ -116,14 +116,9 @@ def migrate_command(target: str) -> None:
                     f"there")  # fmt: skip
         output.note(f"{output.count(done.kept, 'kept copy', 'kept copies')} and "
                     f"{output.count(done.audit_lines, 'line')} of the audit copied")  # fmt: skip
-        _warn_of_each(
-            [
-                f"{path} was not copied: {done.target} has its own changes of this record or its entry"
-                for path in done.newer
-            ]
-        )
-        _warn_of_each([f"{path} was not copied: {why}" for path, why in done.unreadable.items()])
-        _warn_of_each([f"{name} was not copied: its size is not that of a record" for name in done.left])
+        _warn_of_each(f"{path} was not copied: {done.target} has changes of its own" for path in done.newer)
+        _warn_of_each(f"{path} was not copied: {why}" for path, why in done.unreadable.items())
+        _warn_of_each(f"{name} was not copied: its size is not that of a record" for name in done.left)
         if done.is_complete:
             output.note(f"every record was compared in {done.target}; declare it in the workflow, and repeat this once "
                         f"no program uses the old one")  # fmt: skip
@@ -148,8 +143,9 @@ def _named(owners: Sequence[str]) -> str:
     return first_few([output.one_line(owner) for owner in owners])
 
 
-def _warn_of_each(problems: list[str]) -> None:
-    for problem in problems[:SHOWN]:
+def _warn_of_each(problems: Iterable[str]) -> None:
+    found = list(problems)
+    for problem in found[:SHOWN]:
         output.warn(output.one_line(problem))
-    if len(problems) > SHOWN:
-        output.note(f"and {len(problems) - SHOWN} more (--json lists all)")
+    if len(found) > SHOWN:
+        output.note(f"and {len(found) - SHOWN} more (--json lists all)")
