@@ -140,12 +140,12 @@ class AuditSpec(Declared, frozen=True, kw_only=True):
     """What the audit holds besides changes and refusals."""
 
     reads: Annotated[
-        bool, Meta(description="Whether the audit also says which records each session read; a line for each read.")
+        bool, Meta(description="Whether the audit also says which records each session read, with a line for each read.")
     ] = False
 
 
 class RetentionSpec(Declared, frozen=True, kw_only=True):
-    """How long content is kept that no agent can see, and the audit; then it is erased, in the mirror as well."""
+    """How long the audit, and content that no agent can see, are kept; then they are erased, also in the mirror."""
 
     expired: Annotated[
         Seconds, Meta(description="How long an entry is kept once it has expired.", extra_json_schema={"default": "7d"})

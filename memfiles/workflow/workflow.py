@@ -171,7 +171,7 @@ class MemorySpec(Declared, frozen=True, kw_only=True):
     ] = "block"
     secrets_scanner: Annotated[
         str | None,
-        Meta(min_length=1, description="A second scanner besides the built-in rules, by the name of its entry point."),
+        Meta(min_length=1, description="A scanner in addition to the built-in rules, by the name of its entry point."),
     ] = None
     retention: Annotated[
         RetentionSpec, Meta(description="How long expired and deleted content is kept, and the audit.")
