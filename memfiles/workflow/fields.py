@@ -11,9 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from os.path import realpath
 from typing import Annotated, Literal
-from urllib.parse import unquote
 
 from msgspec import Meta
 
@@ -99,17 +97,6 @@ def _url(value: str) -> str:
     if len(value) > 2048 or has_control_characters(value) or not _URL.fullmatch(value):
         raise ValueError("this must be a URL such as s3://bucket/prefix or file:///path")
     return value
-
-
-def check_apart(url: str, place: str) -> None:
-    """Refuse a mirror in the memory directory, where one file would be a record and its copy. ``InvalidArgument``."""
-    scheme, _, rest = url.partition("://")
-    if scheme.lower() == "file" and "%00" not in rest:
-        folder = realpath("/" + unquote(rest.partition("/")[2].partition("?")[0]))
-        if f"{folder}/".startswith(f"{realpath(place)}/"):
-            raise InvalidArgument(
-                "this is in the memory directory itself, so it would be lost with it; name another folder"
-            )
 
 
 def _store(value: str) -> str:

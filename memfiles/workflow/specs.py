@@ -140,7 +140,8 @@ class AuditSpec(Declared, frozen=True, kw_only=True):
     """What the audit holds besides changes and refusals."""
 
     reads: Annotated[
-        bool, Meta(description="Whether the audit also says which records each session read, with a line for each read.")
+        bool,
+        Meta(description="Whether the audit also says which records each session read, with a line for each read."),
     ] = False
 
 

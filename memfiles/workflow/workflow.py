@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from msgspec import Meta, to_builtins
 from msgspec.structs import replace
@@ -30,7 +30,6 @@ from memfiles.workflow.fields import (
     StoreUrl,
     Uid,
     can_be_directory,
-    check_apart,
 )
 from memfiles.workflow.older_workflow import SETTINGS_KEY, is_older, read_older
 from memfiles.workflow.problems import ParsedWorkflow, Problem, cross_problems, nearest_to, problem_of
@@ -333,13 +332,22 @@ def _workflow_in(source: YamlDocument, path: Path | None, mirror: URLCheck = str
             where = ("memory", "mirror", "url")
             mirror(declared.url)
             if isinstance(place, Path):
-                check_apart(declared.url, str(place))
+                _check_apart(declared.url, str(place))
     except InvalidArgument as error:
         problems = [Problem(where, str(error))]
     problems += [*_document_problems(document, path=path), *_store_problems(reading.document)]
     if problems or reading.problems:
         raise source.error([*reading.problems, *(reading.as_written(problem) for problem in problems)])
     return workflow
+
+
+def _check_apart(url: str, place: str) -> None:
+    """Refuse a mirror in the memory directory, where one file would be a record and its copy. ``InvalidArgument``."""
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() == "file" and "%00" not in rest:
+        folder = os.path.realpath("/" + unquote(rest.partition("/")[2].partition("?")[0]))
+        if f"{folder}/".startswith(f"{os.path.realpath(place)}/"):
+            raise InvalidArgument("this is in the memory directory, so it would be lost with it; name another folder")
 
 
 def _read(source: YamlDocument) -> ParsedWorkflow:
@@ -367,8 +375,7 @@ def store_url(url: str, *, workspace: str) -> str:
 def directory_problem(directory: str, *, folder: Path) -> str | None:
     """The reason why ``directory``, relative to the workflow's ``folder``, cannot hold the memory; None if it can.
 
-    It may be anywhere, also outside ``folder``, as the author of a workflow decides what runs. It must be a directory
-    of its own, as anything there that is not a record is quarantined.
+    It may lie outside ``folder``, but must be a directory of its own, as anything else in it is quarantined.
     """
     if Path(os.path.abspath(folder)).is_relative_to(os.path.abspath(folder / directory)):
         return "this directory holds the workflow itself; give the memory its own directory, such as .memory"
