@@ -194,9 +194,7 @@ def test_a_mirror_in_the_memory_directory_is_refused(tmp_path: Path, where: str)
         if is_taken:
             assert Workflow.load(written).memory.mirror is not None
         else:
-            with pytest.raises(
-                WorkflowError, match=r"workflow.yaml:1:24: memory.mirror.url: .* memory directory, so"
-            ):
+            with pytest.raises(WorkflowError, match=r"workflow.yaml:1:24: memory.mirror.url: .* memory directory, so"):
                 Workflow.load(written)
 
 
