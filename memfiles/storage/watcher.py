@@ -3,8 +3,8 @@
 The rules this file guards: whatever happens to a record, its file is examined soon, and again once things have calmed
 down; nothing that goes wrong here ends the watching; and our own commits, which cause seven events each, cost little.
 Therefore the system keeps the events until things have calmed down, or half a second if they do not, and they are then
-read at once. Examining every file makes way for the threads that answer an agent. The object given to a ``Watcher``
-decides what a change means.
+read at once. Of a flat folder it gives a single event, after which every file there is examined. Examining every file
+makes way for the threads that answer an agent. The object given to a ``Watcher`` decides what a change means.
 
 Where there is no inotify (macOS), and where the system has no watches left, every file is examined every second
 instead, with one stat each. If there are so many files that it takes long, it is done less often, so that it takes a
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from memfiles.errors import InvalidArgument, MemfilesError
 from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, RECORD_SUFFIX, record_path, uid_of
-from memfiles.storage.entry_folders import Pause
+from memfiles.storage.entry_folders import Pause, in_parts
 from memfiles.storage.folder_events import SWEEP_SECONDS, FolderEvents
 from memfiles.storage.fork_safety import Flag, join_thread, renew_in_child, start_thread
 from memfiles.storage.record_store import RecordStore, RemoteStore
@@ -105,6 +105,7 @@ class Watcher:
         self._due: dict[str, float] = {}
         self._ended = Flag()
         self._sweep_took = self._resumed = 0.0  # without its pauses
+        self._calm = _CALM_SECONDS
         self._complaints: dict[str, str] = {}
         self._events = FolderEvents(os.path.realpath(watched.folder()), is_deep=watched.is_deep, pause=self._pause)
         self._thread = threading.Thread(target=self._run, name="memfiles-watch", daemon=True)
@@ -160,27 +161,34 @@ class Watcher:
         except Exception as error:
             self._complain("", f"the {self._watched.what} files could not be examined", error)
             return
-        for record in suspects:
+        for record in in_parts(suspects, self._pause):
             self._look(record)
 
     def _follow_events(self) -> None:
-        """Examine the records that events name, until the next sweep is due."""
-        begun, share = time.monotonic(), _SWEEP_SHARE * self._sweep_took
+        """Examine the records that events name, until the next sweep is due: for a flat folder, with the next event."""
+        begun = quiet_since = time.monotonic()
+        share = _SWEEP_SHARE * self._sweep_took
         pause = min(_RAREST_SWEEP_SECONDS, max(_SWEEP_WITHOUT_EVENTS_SECONDS, share))
         until = begun + (max(SWEEP_SECONDS, share) if self._events.are_on else pause)
-        calm, read = _CALM_SECONDS, 0.0
         while not self._ended.is_set() and (now := time.monotonic()) < until:
-            if self._wait(min([*self._due.values(), until]) - now):
-                is_busy = time.monotonic() - read < calm
-                calm = min(2 * calm, _LONGEST_CALM_SECONDS) if is_busy else _CALM_SECONDS
-                self._ended.wait(calm)
-                self._resumed = time.monotonic()  # a new folder with many files pauses for its own time, not the wait
-                self._expect(self._events.read())
-                read = time.monotonic()
-            for record in self._take_due():
-                self._look(record)
             if self._events.are_incomplete:
                 until = min(until, begun + pause)
+            if self._wait(min([*self._due.values(), until]) - now):
+                self._let_calm_down(quiet_since, share)
+                self._resumed = time.monotonic()  # a new folder with many files pauses for its own time, not the wait
+                self._expect(self._events.read())
+                quiet_since = time.monotonic()
+                if not self._watched.is_deep:
+                    return
+            for record in self._take_due():
+                self._look(record)
+
+    def _let_calm_down(self, quiet_since: float, share: float) -> None:
+        """Wait for more events, and longer while somebody writes without pause."""
+        is_busy = time.monotonic() - quiet_since < self._calm
+        longest = _LONGEST_CALM_SECONDS if self._watched.is_deep else max(_LONGEST_CALM_SECONDS, share)
+        self._calm = min(2 * self._calm, longest) if is_busy else _CALM_SECONDS
+        self._ended.wait(self._calm)
 
     def _wait(self, seconds: float) -> bool:
         """Wait for events, at most ``seconds``; returns whether there are some."""

@@ -101,7 +101,7 @@ def test_the_watching_survives_that_its_folder_is_removed(tmp_path: Path, caplog
     watcher = Watcher(manager.watched)
     with caplog.at_level(logging.WARNING, logger="memfiles"):
         wait_until(lambda: is_removed(tmp_path / "memory"))
-        wait_until(lambda: "could not be followed" in caplog.text)
+        wait_until(lambda: "could not be examined" in caplog.text)
     content = manager.read("notes")
     watcher.close()
     with suppress(StorageFailed):
@@ -326,6 +326,22 @@ def _event_queues() -> int:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # as a server does that forks its workers
+def test_a_flat_folder_gives_one_event_until_it_is_asked_for_the_next(tmp_path: Path) -> None:
+    """However much is written meanwhile costs nothing; what is written after the next start is told again."""
+    events = FolderEvents(str(tmp_path))
+    events.start()
+    (tmp_path / "one.json").write_text("{}")
+    first, named = events.wait(10), events.read()
+    (tmp_path / "two.json").write_text("{}")
+    meanwhile = events.wait(0.2)
+    events.start()
+    (tmp_path / "three.json").write_text("{}")
+    next_one = events.wait(10)
+    events.close()
+
+    assert (True, set(), False, True) == (first, named, meanwhile, next_one)
+
+
 def test_a_child_does_not_hold_the_events_of_its_parent(tmp_path: Path) -> None:
     """They would pile up in the system for as long as it runs, with nobody to read them."""
     before = _event_queues()  # that other tests left, as an interrupted one may
