@@ -15,7 +15,7 @@ from memfiles.entries.drafts import DEFAULT_SHARE, MAX_GONE, Deleted, Draft, Ent
 from memfiles.entries.lazy import EntryFiles, LateParts
 from memfiles.entries.questions import Selector, checked_filters
 from memfiles.entries.reader import EntryDatabase, EntryReader, EntryRepository, row_at
-from memfiles.entries.results import Found, Page, Results
+from memfiles.entries.results import Forgotten, Found, Page, Results
 from memfiles.index.database import Counted, counted
 from memfiles.index.index import index_of
 from memfiles.index.search.embedder import Embedder
@@ -28,7 +28,6 @@ from memfiles.storage.record_store import RecordStore
 if TYPE_CHECKING:  # these are loaded by the verbs that need them, as a command uses one of them
     from memfiles.entries.consolidation.application import Applied
     from memfiles.entries.consolidation.plan import Plan, Summariser
-    from memfiles.entries.forget import Forgotten
     from memfiles.entries.hydration.recall import Recall
     from memfiles.entries.hydration.window import Explanation, Hydration
     from memfiles.entries.log import EntryLog, Gone, Tombstones
@@ -66,6 +65,7 @@ class Entries:
             store, ENTRY_KIND, now=now, subscribers=subscribers, origin=origin, listener=index
         )
         repository.note_loss = lambda revisions: self.parts.forgetter.note(revisions)
+        repository.unfollowed = index.unfollowed
         self.files = EntryFiles(store, repository, index)
         late = lambda: self.parts.begin(), lambda it: self.parts.purger.erase(it)
         self._db = db = EntryDatabase(store, repository, index, rules, now, *late)

@@ -25,7 +25,8 @@ from memfiles.entries.consolidation.application import Application, Consolidated
 from memfiles.entries.consolidation.plan import MOST_EPISODES, FirstSentences, Plan, Step, SummaryNote, checked_note
 from memfiles.entries.consolidation.planner import Member, PlannedState
 from memfiles.entries.decisions import RecordsByPath, WorkingCopy
-from memfiles.entries.reader import EntryDatabase, summary_of
+from memfiles.entries.questions import summary_of
+from memfiles.entries.reader import EntryDatabase
 from memfiles.errors import BudgetExceeded, MemfilesError
 from memfiles.index import groups
 from memfiles.index.groups import AlikeGroup

@@ -13,31 +13,31 @@ The rules this file guards:
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from time import monotonic
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.entries import decisions
 from memfiles.entries.callers import Caller, Scopes, View, check_writable, is_seen, is_writable, own_level
-from memfiles.entries.consolidation.plan import FOLDED, give_back, is_made_of, stands_for
+from memfiles.entries.consolidation.plan import FOLDED, give_back, stands_for
 from memfiles.entries.decisions import RecordsByPath
-from memfiles.entries.questions import Selector
-from memfiles.entries.reader import EntryDatabase, shown_at
+from memfiles.entries.questions import Selector, Targets, targets_of
+from memfiles.entries.reader import EntryDatabase, observed, shown_at
+from memfiles.entries.results import Forgotten
 from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
 from memfiles.index import database, queries
-from memfiles.index.database import note_forgets, note_unread, noted_forgets, strike_forgets
+from memfiles.index.database import note_followed, note_forgets, note_unread, noted_forgets, strike_forgets
 from memfiles.index.rows import RowWriter
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import MAX_WHY_BYTES, Entry
 from memfiles.records.history import has_lost
-from memfiles.records.keys import ENTRIES, check_switch, entry_path, entry_place, id_path, is_id_path, uid_of, user_in
-from memfiles.records.marks import EntryRecord, Mark, buries, vacated
+from memfiles.records.keys import ENTRIES, check_switch, entry_place, id_path, is_id_path, uid_of, user_in
+from memfiles.records.marks import EntryRecord, Mark, forgets, source_paths, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
+from memfiles.storage.atomic import is_of_one_file
 from memfiles.storage.events import Progress, RecordChanged
 from memfiles.storage.quarantine import holds_forgotten_entry, holds_text
 from memfiles.storage.record_store import forget_notes
@@ -45,44 +45,6 @@ from memfiles.storage.store import kept_with
 
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run stays private
 _AT_ONCE = 1000
-AGAIN_SECONDS = 300.0  # between two tries to finish or follow a forget, which may wait 30 s for a lock
-
-
-class Forgotten(Struct, frozen=True):
-    """The entries that a forget took, or would take (``dry_run``); the keys are reported here alone, and kept nowhere.
-
-    ``held_by`` are the keys of entries that stay and hold the same content: the sources of a forgotten note, and
-    entries that took the place of a forgotten duplicate.
-    """
-
-    count: int
-    keys: tuple[str, ...]
-    dry_run: bool = False
-    held_by: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object."""
-        shown = {"forgotten": self.count, "keys": list(self.keys), "dry_run": self.dry_run}
-        return shown | ({"held_by": list(self.held_by)} if self.held_by else {})
-
-
-class _Targets(Struct, frozen=True):
-    """The entries to bury: those selected in the view, wherever their ids are, and the notes made of them.
-
-    ``ids`` and ``episodes`` (keys) are the sources by which notes are known. Ids also select what a caller cannot see.
-    """
-
-    ids: frozenset[str]
-    episodes: tuple[str, ...] = ()
-    selector: Selector | None = None
-    view: View = ()
-
-    def include(self, entry: Entry) -> bool:
-        """Whether the entry is one of them; asked again under its lock, as it may have changed."""
-        is_there = is_seen(self.view, entry)
-        is_selected = is_there and self.selector is not None and self.selector.matches(entry)
-        is_known = not self.ids.isdisjoint(entry.mortal_ids)
-        return is_selected or is_known or is_made_of(entry, ids=self.ids, keys=self.episodes if is_there else ())
 
 
 class _Found(Struct, frozen=True):
@@ -114,7 +76,7 @@ class Forgetter:
         view, found = tuple(own.values()), self._find(own, selector)
         if dry_run:
             return self._report(view, found.entries, dry_run=dry_run, held_by=found.held_by)
-        targets = _targets_of(selector, found.entries, view=view)
+        targets = targets_of(selector, found.entries, view=view)
         paths, survivors = [entry.path for entry in found.entries], [entry.path for entry in found.survivors]
         noted = {it.path: it.revision for it in (*found.entries, *found.survivors)}
         self.note(noted)  # 1 the next start finishes this
@@ -137,69 +99,106 @@ class Forgetter:
             self._db.index.change(database.note_cleaned)
         noted = self._db.index.ask(noted_forgets) | (shared.noted_forgets() if shared is not None else {})
         of_entries = {path: revision for path, revision in noted.items() if uid_of(path) is None}
-        found = ((self._db.repository.look(path).record, revision) for path, revision in of_entries.items())
-        changed = [record for record, revision in found if record is not None and _has_lost(record, after=revision)]
+        found, failed = self._read(of_entries)
+        changed = [record for record in found if _has_lost(record, after=of_entries[record.path])]
         for entry in (record for record in changed if isinstance(record, Entry) and record.text.redactions):
             self._db.store.kept.remove(entry.path, holding=entry.text.redactions)
         if changed:
             self.complete(changed)
+        if failed is not None:
+            raise failed
 
     def follow(self, progress: Progress | None = None) -> None:
         """Forget what was forgotten on other machines: entries by their ids, and the notes made of them.
 
-        Errors as of ``forget``.
+        An entry whose tombstone cannot be read, or that cannot be replaced, keeps no other one away: it is shown to
+        nobody, and the error of such a one is raised at the end. Errors as of ``forget``.
         """
-        graves: dict[str, list[Mark]] = {}
-        tombstones = self._db.index.ask(database.buried)
-        for path, buried in tombstones:
-            mark, entry = self._db.mark(path), shown_at(self._db.repository, buried)
-            if mark is not None and entry is not None and buries(mark, entry):
-                graves.setdefault(buried, []).append(mark)
-        made = [it.path for it in self._db.index.ask(queries.all_made_of_others)]
-        for note in self._db.entries(made, at=shown_at):
-            if found := self._forgotten_sources(note):
-                graves.setdefault(note.path, []).extend(found)
-        self._leave_out({*(buried for _, buried in tombstones), *made} & self._db.repository.unread.keys())
-        if not graves:
-            return
-        self.note({entry.path: entry.revision for entry in self._db.entries(graves)})
-        changed: list[EntryRecord] = []
-        together: dict[tuple[str | bool, ...], list[str]] = {}  # the entries of one user have one tombstone
-        for path, marks in graves.items():
-            together.setdefault((bool(user_in(path)), *(mark.path for mark in marks)), []).append(path)
-        done = 0
-        for paths in together.values():
+        unfollowed = self._db.index.unfollowed
+        due, (graves, left) = set(unfollowed), self._graves()
+        unfollowed |= graves.keys() | left.keys()
+        if graves:
+            self.note({entry.path: entry.revision for entry in self._db.entries(graves, at=shown_at)})
+        changed, done = list[EntryRecord](), 0
+        for paths in _together(graves):
             marks = graves[paths[0]]
-            targets, last = _Targets(frozenset(id for mark in marks for id in mark.buried)), marks[-1]
+            targets, last = Targets(frozenset(id for mark in marks for id in mark.buried)), marks[-1]
             by, why = (NOBODY, "") if last.user and not user_in(paths[0]) else (last.by, last.why)  # without a user
-            for start in range(0, len(paths), _AT_ONCE):
-                some = paths[start : start + _AT_ONCE]
-                changed += self._bury(some, targets, Stamp(self._db.now(), by), why=why)
-                done += len(some)
-                if progress is not None:
-                    progress(done, len(graves))
-        self.complete(changed)
+            changed += self._try_to_bury(paths, targets, Stamp(self._db.now(), by), why=why, left=left)
+            done += len(paths)
+            if progress is not None:
+                progress(done, len(graves))
+        if followed := (due | graves.keys()) - left.keys():
+            self._db.index.change(lambda opened: note_followed(opened, followed), durable=False)
+            unfollowed -= followed
+        if changed:
+            self.complete(changed)
+        for error in left.values():
+            raise error
+
+    def _graves(self) -> tuple[dict[str, list[Mark]], dict[str, StorageFailed]]:
+        """By path, the tombstones of entries that are there, or of their sources; and why none is known of others."""
+        ask, at = self._db.index.ask, dict[str, list[str]]()
+        for mark, path in ask(database.buried):
+            at.setdefault(path, []).append(mark)
+        for note in ask(queries.all_made_of_others):
+            at.setdefault(note.path, [])
+        graves, unknown = dict[str, list[Mark]](), dict[str, StorageFailed]()
+        for entry in self._db.entries(at, at=shown_at):
+            records, failed = self._read([*at[entry.path], *source_paths(entry)])
+            if marks := [mark for mark in records if isinstance(mark, Mark) and forgets(mark, entry)]:
+                graves[entry.path] = marks
+            elif failed is not None:
+                unknown[entry.path] = failed
+        self._leave_out(at.keys() & self._db.repository.unread.keys())
+        return graves, unknown
+
+    def _read(self, paths: Iterable[str]) -> tuple[list[EntryRecord], StorageFailed | None]:
+        """The records at these paths that can be read now, and the error of one that cannot."""
+        found, failed = list[EntryRecord](), None
+        for path in dict.fromkeys(paths):
+            try:
+                record = observed(self._db.repository, path).record
+            except StorageFailed as error:
+                if not is_of_one_file(error):
+                    raise
+                failed, record = error, None
+            found += () if record is None else (record,)
+        return found, failed
+
+    def _try_to_bury(
+        self, paths: Sequence[str], targets: Targets, stamp: Stamp, *, why: str, left: dict[str, StorageFailed]
+    ) -> list[EntryRecord]:
+        """As ``_bury``; if one of them cannot be read or replaced, each alone. Such ones are put into ``left``."""
+        try:
+            return self._bury(paths, targets, stamp, why=why)
+        except StorageFailed as error:
+            if not is_of_one_file(error):
+                raise
+            if len(paths) == 1:
+                left[paths[0]] = error
+                return []
+        return [record for path in paths for record in self._try_to_bury([path], targets, stamp, why=why, left=left)]
 
     def forget_entries(self, entries: Sequence[Entry], stamp: Stamp, *, why: str) -> None:
         """Forget these entries and the notes made of them, wherever they are by now; errors as of ``forget``."""
         if not entries:
             return
-        targets = _Targets(frozenset(id for entry in entries for id in entry.names))
+        targets = Targets(frozenset(id for entry in entries for id in entry.names))
         made = [note for note in self._made_of_others(()) if stands_for(note, targets.ids)]
         self.note(noted := {each.path: each.revision for each in (*entries, *made)})
         self.complete(self._bury(noted, targets, stamp, why=why), noted=noted)
 
-    def begin(self) -> None:
-        """Finish a forget that a kill interrupted, and follow those of others; a failure is logged, and tried again."""
+    def begin(self) -> bool:
+        """Finish a forget that a kill interrupted, follow those of others; False after a failure, which is logged."""
+        is_done = True
         for step in (self.finish, self.follow):
             try:
                 step()
-            except BaseException as error:  # also an interrupt: the program may go on
-                self._db.begin_at = min(self._db.begin_at, monotonic() + AGAIN_SECONDS)
-                if not isinstance(error, MemfilesError):
-                    raise
+            except MemfilesError as error:
+                is_done = False
                 _log.warning("forgotten content may not be removed yet; it is tried again later: %s", error)
-        self._db.unread |= self._db.repository.unread.keys()
+        return is_done
 
     def heard(self, change: RecordChanged) -> None:
         """Schedule ``follow`` before the next read, if the change may be a forget of another machine."""
@@ -207,7 +206,7 @@ class Forgetter:
             return
         record = self._db.repository.look(change.path).record
         if not isinstance(record, Entry) or record.sources or any(map(self._db.is_forgotten, record.mortal_ids)):
-            self._db.begin_at = 0.0
+            self._db.index.unfollowed.add(change.path)
 
     def release(self, paths: Sequence[str]) -> None:
         """Remove the earlier content of these records from the index, the journals and the kept copies.
@@ -249,11 +248,11 @@ class Forgetter:
             check_writable(own, matching[0], rules=self._db.rules)
         elsewhere = self._db.entries(self._paths_of({id for entry in entries for id in entry.ids}))
         entries = list({each.path: each for each in (*entries, *elsewhere)}.values())
-        targets, sources = _targets_of(selector, entries, view=view), {id for each in entries for id in each.sources}
+        targets, sources = targets_of(selector, entries, view=view), {id for each in entries for id in each.sources}
         paths = {entry.path for entry in entries}
         made = [note for note in self._made_of_others(view) if note.path not in paths] if entries else []
         entries += (note for note in made if targets.include(note))
-        targets = _targets_of(selector, entries, view=view)
+        targets = targets_of(selector, entries, view=view)
         survivors = [note for note in made if stands_for(note, targets.ids) and not targets.include(note)]
         held_at = self._paths_of(sources - targets.ids)
         holders = [*self._db.entries(held_at), *self._moved_from(view, selector.key), *survivors]
@@ -281,7 +280,7 @@ class Forgetter:
         return [mark.target for mark in known if mark is not None and mark.leads]
 
     def _bury(
-        self, paths: Iterable[str], targets: _Targets, stamp: Stamp, *, why: str, into: list[Entry] | None = None
+        self, paths: Iterable[str], targets: Targets, stamp: Stamp, *, why: str, into: list[Entry] | None = None
     ) -> list[EntryRecord]:
         """Replace the targets by marks, write the tombstones of their ids, and take their labels from the others.
 
@@ -326,7 +325,7 @@ class Forgetter:
             writer.finish()
             note_unread(opened, left)
 
-        self._db.begin_at = 0.0 if paths else self._db.begin_at
+        self._db.index.unfollowed.update(paths)
         if left := [path for path in paths if shown_at(self._db.repository, path) is None]:
             token = self._db.index.intend(left)  # so that every process looks at them
             try:
@@ -361,10 +360,6 @@ class Forgetter:
         if revisions and (shared := forget_notes(self._db.store)) is not None:
             shared.strike_forgets(revisions)
 
-    def _forgotten_sources(self, note: Entry) -> list[Mark]:
-        marks = [self._db.mark(path) for id in note.sources for path in (id_path(id), entry_path(note.folder, id))]
-        return [mark for mark in marks if mark is not None and mark.type == "tombstone" and not mark.cleared]
-
     def _matching(self, view: View, selector: Selector) -> list[Entry]:
         keys = None if selector.key is None else (selector.key,)
         tags = () if selector.tag is None else (selector.tag,)
@@ -394,6 +389,15 @@ class Forgetter:
         return why
 
 
+def _together(graves: Mapping[str, Sequence[Mark]]) -> Iterator[list[str]]:
+    """The paths of entries with the same tombstones, as all those of one user have, at most 1000 at once."""
+    together: dict[tuple[str | bool, ...], list[str]] = {}
+    for path, marks in graves.items():
+        together.setdefault((bool(user_in(path)), *(mark.path for mark in marks)), []).append(path)
+    for paths in together.values():
+        yield from (paths[start : start + _AT_ONCE] for start in range(0, len(paths), _AT_ONCE))
+
+
 def _is_among(path: str, view: View) -> bool:
     """Whether a record is in one of these places; the folder of an agent has below it those of its users."""
     return (place := entry_place(path)) is not None and any(place[0] == each.folder for each in view)
@@ -402,11 +406,6 @@ def _is_among(path: str, view: View) -> bool:
 def _has_lost(record: EntryRecord, *, after: int) -> bool:
     """Whether a forget or redaction that noted the record at this revision changed it."""
     return record.revision > after if isinstance(record, Mark) else has_lost(record.text, after=after)
-
-
-def _targets_of(selector: Selector, entries: Sequence[Entry], *, view: View) -> _Targets:
-    ids = frozenset(id for entry in entries for id in entry.names)
-    return _Targets(ids, tuple(entry.key for entry in entries if entry.kind == "episode"), selector, view)
 
 
 def _buried(records: RecordsByPath, entry: Entry, stamp: Stamp, *, why: str) -> dict[str, EntryRecord]:

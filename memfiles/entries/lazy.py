@@ -51,8 +51,7 @@ if TYPE_CHECKING:
 SWEPT = ".state/swept"
 """An empty file: when it was changed, the entries were swept last."""
 
-_PAUSES = 24  # as of ``purge``
-_LONGEST_PAUSE_SECONDS = 3600.0
+_PAUSES, _LONGEST_PAUSE_SECONDS = 24, 3600.0  # as of ``purge``
 
 
 class Sweeps:
@@ -141,10 +140,8 @@ class LazyEntries:
         return None if found is None else found.to_dict()
 
     def problems(self) -> dict[str, str]:
-        """The problems of unreadable entries by path, as far as open entries were examined."""
-        from memfiles.entries.reader import problems_in  # late: few ask
-
-        return problems_in(self._entries.repository) if self._entries is not None else {}
+        """The problems of unreadable entries and their folders by path, as far as open entries were examined."""
+        return self._entries.parts.log.problems() if self._entries is not None else {}
 
     def end_runs(self) -> None:
         """See ``Consolidator.end_runs``."""
@@ -285,10 +282,9 @@ class LateParts:
         self._is_due = is_due
         self._db, self._summariser, self._audit = db, summariser, audit
 
-    def begin(self) -> None:
+    def begin(self) -> bool:
         """See ``Users.begin``, which is loaded only where it may have something to do."""
-        if self.may_have_forgets():
-            self.users.begin()
+        return self.users.begin() if self._db.index.unfollowed or self.may_have_forgets() else True
 
     def may_have_forgets(self) -> bool:
         """Whether a forget may have to be finished, or followed; a store has notes of its own."""

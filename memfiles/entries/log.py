@@ -210,7 +210,7 @@ class LogReader:
         )
         with self._db.repository.together([row.path for row in rows]):
             found = [entry for row in rows if (entry := shown_at(self._db.repository, row.path)) is not None]
-        hidden = [entry for entry in found if not entry.is_live(now) and self._db.erased_at(entry) is None]
+        hidden = [entry for entry in found if not entry.is_live(now) and self._is_kept(view, entry)]
         self._note("deleted", caller, hidden[:limit])
         return Gone(tuple(map(_gone, hidden[:limit])), len(hidden) > limit)
 
@@ -225,6 +225,14 @@ class LogReader:
         shown = [Tombstone(it.ids[0], it.agent, it.level, it.at, it.by, it.why) for it in marks]
         self._note("tombstones", caller, [])
         return Tombstones(tuple(shown[:limit]), len(shown) > limit)
+
+    def problems(self) -> dict[str, str]:
+        """By path, what is wrong with entries that were found and still cannot be read, and with their folders."""
+        repository = self._db.repository
+        for path in [*repository.unread, *repository.unhandled()]:
+            shown_at(repository, path)
+        broken = {path: seen.problem for path, seen in repository.known().items() if seen.problem}
+        return broken | repository.unread | self._db.index.unlisted.topmost()
 
     def note_read(self, op: str, caller: Caller, keys: Iterable[str]) -> None:
         """Record the entries that a read returned under these keys in the audit."""
@@ -246,7 +254,7 @@ class LogReader:
         check_key(key)
         self._db.refresh(view)
         records = [self._db.repository.look(place.path(key)).record for place in view]
-        here = [record for record in records if isinstance(record, Entry) and self._db.erased_at(record) is None]
+        here = [record for record in records if isinstance(record, Entry) and self._is_kept(view, record)]
         moved = (entry for record in records if isinstance(record, Mark) for entry in self._moved(record))
         known = chain(filter(self._db.is_live, here), here, (entry for entry in moved if self._is_kept(view, entry)))
         if (found := next(known, None)) is None:
@@ -256,7 +264,8 @@ class LogReader:
 
     def _is_kept(self, view: View, entry: Entry) -> bool:
         """Whether the view holds the place of an entry, and its content, seen or hidden, does not count as erased."""
-        return is_seen(view, entry) and self._db.erased_at(entry) is None
+        is_erased = self._db.erased_at(entry) is not None or entry.path in self._db.index.unfollowed
+        return is_seen(view, entry) and not is_erased
 
     def _moved(self, mark: Mark) -> list[Entry]:
         """The entries that left the place of a mark, where they are now."""

@@ -15,6 +15,8 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from memfiles.entries.budgets import EntrySummary
+from memfiles.entries.callers import View, is_seen
 from memfiles.entries.drafts import check_category, check_kind, checked_tags
 from memfiles.entries.results import Found, Match, Results
 from memfiles.errors import InvalidArgument
@@ -23,7 +25,7 @@ from memfiles.index.rows import Row
 from memfiles.index.search.search import Hit
 from memfiles.records import to_json
 from memfiles.records.entry import Entry, Provenance
-from memfiles.records.keys import ENTRY_ID_PATTERN, ENTRY_UID_PATTERN, USERS, check_key, listed
+from memfiles.records.keys import ENTRY_ID_PATTERN, ENTRY_UID_PATTERN, USERS, check_key, entry_place, listed
 from memfiles.records.record import TIMESTAMP_PATTERN, check_text
 from memfiles.workflow.fields import moment_in
 
@@ -37,6 +39,10 @@ _CURSOR = re.compile(
     re.ASCII,
 )
 _OF_ROW = tuple(it for it in Found.__struct_fields__ if it in Row._fields and it not in ("content", "provenance"))
+_summarised = attrgetter(  # in the order of an ``EntrySummary``
+    *("key", "level", "category", "kind", "size", "updated_at", "expires_at", "pinned"),
+    *("importance", "confidence", "successes", "failures"),
+)
 _chosen = attrgetter("tags", "tags_any", "kinds", "category", "kind", "prefix")
 
 
@@ -119,6 +125,33 @@ class Selector(Struct, frozen=True):
         )
 
 
+class Targets(Struct, frozen=True):
+    """The entries to bury: those selected in the view, wherever their ids are, and the notes made of them.
+
+    ``ids`` and ``episodes`` (keys) are the sources by which notes are known. Ids also select what a caller cannot see.
+    """
+
+    ids: frozenset[str]
+    episodes: tuple[str, ...] = ()
+    selector: Selector | None = None
+    view: View = ()
+
+    def include(self, entry: Entry) -> bool:
+        """Whether the entry is one of them; asked again under its lock, as it may have changed."""
+        from memfiles.entries.consolidation.plan import is_made_of  # late: only a forget needs it
+
+        is_there = is_seen(self.view, entry)
+        is_selected = is_there and self.selector is not None and self.selector.matches(entry)
+        is_known = not self.ids.isdisjoint(entry.mortal_ids)
+        return is_selected or is_known or is_made_of(entry, ids=self.ids, keys=self.episodes if is_there else ())
+
+
+def targets_of(selector: Selector, entries: Sequence[Entry], *, view: View) -> Targets:
+    """The entries to bury: these, and those that the selector matches or that were made of them."""
+    ids = frozenset(id for entry in entries for id in entry.names)
+    return Targets(ids, tuple(entry.key for entry in entries if entry.kind == "episode"), selector, view)
+
+
 class Listing(Struct, frozen=True):
     """A question for a list: its filters and order, and the place after which it goes on; see ``listing``.
 
@@ -199,3 +232,10 @@ def found_by(hit: Hit) -> Found:
     provenance = row.provenance if f"/{USERS}/" in row.scope else row.provenance.told_to_others
     found |= {"size_bytes": row.size, "content": hit.content, "id": hit.source.entry_id, "provenance": provenance}
     return Found(**found, said_at="" if hit.source.said == row.updated_at else hit.source.said)
+
+
+def summary_of(row: Row, *, reads: tuple[int, str | None] = (0, None)) -> EntrySummary:
+    """The summary of an entry's row; ``reads`` is how often it was read, and when last."""
+    place = entry_place(row.path)
+    values = [place[1] if place else "", *_summarised(row), *reads, row.state, row.provenance.ordinal, row.block]
+    return EntrySummary(*values)

@@ -14,21 +14,18 @@ from datetime import date
 from functools import partial
 from itertools import islice
 from math import inf
-from operator import attrgetter
 from time import monotonic
 from typing import TypeGuard, TypeVar, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from memfiles.entries import decisions
-from memfiles.entries.budgets import EntrySummary
 from memfiles.entries.callers import Caller, Partition, View, check_remembered, is_read_counted, view_of
 from memfiles.entries.drafts import EntryRules
 from memfiles.entries.questions import Answers, Listing, as_text, found_by, listing
 from memfiles.entries.results import Found, Page, Results, found_in
 from memfiles.errors import EntryNotFound, StorageFailed
 from memfiles.index import queries
-from memfiles.index.database import note_followed
 from memfiles.index.index import Index
 from memfiles.index.queries import Filters, PagePlace
 from memfiles.index.rows import Row, row_of
@@ -41,8 +38,8 @@ from memfiles.index.search.vectors import Meaning
 from memfiles.index.text import fts
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import DEFAULT_RESULTS, MAX_PAGE, MAX_RESULTS, Entry
-from memfiles.records.keys import check_key, check_switch, check_whole, entry_place, id_path
-from memfiles.records.marks import EntryRecord, Mark, is_tombstone
+from memfiles.records.keys import check_key, check_switch, check_whole, id_path
+from memfiles.records.marks import EntryRecord, Mark, forgets, is_tombstone, source_paths
 from memfiles.storage.atomic import is_of_one_file, is_settled
 from memfiles.storage.record_kinds import Observed
 from memfiles.storage.record_store import Records, RecordStore, RemoteStore
@@ -52,6 +49,7 @@ from memfiles.storage.store import sweep, with_files
 NO_FILTERS = Filters()
 T = TypeVar("T")
 _TOGETHER_MAX, _FILES_AT_ONCE = 1000, 16  # records that are asked for at once, so that they fit in memory
+_AGAIN_SECONDS = 300.0  # between two tries to finish or follow a forget, which may wait 30 s for a lock
 _ROUNDS = 4  # searches that are repeated because a record changed under them
 EntryRepository = RecordRepository[EntryRecord]
 EntryAt = Callable[[EntryRepository, str], Entry | None]
@@ -60,8 +58,9 @@ EntryAt = Callable[[EntryRepository, str], Entry | None]
 class EntryDatabase(Struct):
     """The records and the index of one open memory, with its rules and its clock; all operations share it.
 
-    ``begin`` is called when the index is up to date for the first time, and again from ``begin_at`` on (monotonic).
-    ``erase`` erases those of the entries at some paths whose time is over.
+    ``begin`` has forgets finished and followed, and returns whether that succeeded. It is called before the first
+    answer and whenever a record was added to those ``unfollowed``; for those ``tried`` in vain, from ``again_at`` on
+    (monotonic). ``erase`` erases those of the entries at some paths whose time is over.
     """
 
     store: RecordStore
@@ -69,11 +68,10 @@ class EntryDatabase(Struct):
     index: Index
     rules: EntryRules
     now: Callable[[], str]
-    begin: Callable[[], None]
+    begin: Callable[[], bool]
     erase: Callable[[Sequence[str]], None]
-    begin_at: float = 0.0
-    unread: set[str] = field(default_factory=set)  # may hold what was forgotten
-    returned: set[str] = field(default_factory=set)  # can be read again, and may, until ``begin`` succeeds
+    again_at: float = 0.0
+    tried: frozenset[str] = frozenset()
 
     def refresh(self, view: Sequence[Partition] | None = None) -> None:
         """Bring the index up to date with every change that anyone made.
@@ -86,15 +84,14 @@ class EntryDatabase(Struct):
         self.index.catch_up()
         for path in self.repository.unread.keys() - self.index.unread:  # the index tried the others
             shown_at(self.repository, path)  # which notes whether it can be read now
-        readable = self.index.returned | (self.unread - self.repository.unread.keys())
-        self.index.returned.difference_update(readable)
-        self.unread, self.returned = set(self.repository.unread), self.returned | readable
-        if readable or monotonic() >= self.begin_at or (self.returned and self.begin_at == inf):  # by another thread
-            self.begin_at = inf
-            self.begin()
-            if self.returned and self.begin_at == inf:
-                returned, self.returned = self.returned, set()
-                self.index.change(lambda connection: note_followed(connection, returned), durable=False)
+        if self._must_follow():  # also if another thread does so now: nobody finds meanwhile what is to go
+            is_done = self.begin()
+            self.tried = frozenset() if is_done else frozenset(self.index.unfollowed)
+            self.again_at = inf if is_done else monotonic() + _AGAIN_SECONDS
+
+    def _must_follow(self) -> bool:
+        """Whether forgets must be followed before anything is shown."""
+        return not self.index.unfollowed <= self.tried or monotonic() >= self.again_at
 
     def change(
         self,
@@ -131,11 +128,28 @@ class EntryDatabase(Struct):
         return found
 
     def visible(self, view: View, key: str) -> Entry | None:
-        """The live entry of that key that shadows the others in the view."""
+        """The live entry of that key that shadows the others in the view, read without the index.
+
+        Forgets are followed first where one says that the entry is to go, as while that could not be read.
+        """
         paths = [partition.path(key) for partition in view]
-        with self.repository.together(paths):
-            found = (entry_at(self.repository, path) for path in paths)
-            return next((entry for entry in found if entry is not None and self.is_live(entry)), None)
+        for _ in range(2):
+            if not self.index.unfollowed.isdisjoint(paths):
+                self.refresh(view)
+            with self.repository.together(paths):
+                found = (entry_at(self.repository, path) for path in paths)
+                seen = next((entry for entry in found if entry is not None and self.is_live(entry)), None)
+            if seen is None or not (marks := self._tombstones_of(seen)):
+                return seen
+            self.index.doubt([seen.path, *marks])
+            self.index.unfollowed.add(seen.path)
+        return None
+
+    def _tombstones_of(self, entry: Entry) -> list[str]:
+        """The paths of the tombstones that say that an entry is to go; a store without files holds none such."""
+        has_files = with_files(self.store) is not None
+        paths = (*map(id_path, entry.mortal_ids), *source_paths(entry)) if has_files else ()
+        return [path for path in paths if (mark := self.mark(path)) is not None and forgets(mark, entry)]
 
     def not_there(self, caller: Caller, key: str) -> EntryNotFound:
         """The error for a key without an entry that the caller may change; it names the level of one that it sees."""
@@ -143,8 +157,10 @@ class EntryDatabase(Struct):
         return decisions.not_there(key, seen_at=seen.level if seen and seen.level != caller.level else None)
 
     def is_live(self, entry: Entry) -> bool:
-        """Whether a read may return it: neither retired nor expired. Asks the clock only if the entry can expire."""
-        return entry.retired is None and (entry.expires_at is None or not entry.is_expired(self.now()))
+        """Whether a read may return it: neither retired nor expired, nor may a forget have to be followed in it."""
+        if entry.retired is not None or entry.path in self.index.unfollowed:
+            return False
+        return entry.expires_at is None or not entry.is_expired(self.now())
 
     def erased_at(self, record: EntryRecord | None) -> str | None:
         """When the content of a record was erased for its age, or must be by now; None: it may still be used.
@@ -159,7 +175,7 @@ class EntryDatabase(Struct):
 
     def mark(self, path: str) -> Mark | None:
         """The mark at a path, if there is one."""
-        record = _noted(self.repository, path).record
+        record = observed(self.repository, path).record
         return record if isinstance(record, Mark) else None
 
     def is_forgotten(self, id: str) -> bool:
@@ -177,12 +193,6 @@ class EntryDatabase(Struct):
     def rows(self, view: Sequence[Partition], *, wanted: Filters | None = None) -> list[Row]:
         """The rows of the view's records that match, hidden or not."""
         return self.index.ask(lambda it: queries.matching(it, queries.parts(it, view), wanted or NO_FILTERS))
-
-
-_summarised = attrgetter(  # in the order of an ``EntrySummary``
-    *("key", "level", "category", "kind", "size", "updated_at", "expires_at", "pinned"),
-    *("importance", "confidence", "successes", "failures"),
-)
 
 
 class _Search(Struct, frozen=True):
@@ -255,7 +265,7 @@ class EntryReader:
             read = partial(self._of_hit, self._db.store.view([hit.path for hit in hits]))
             answers = Answers(query, hits, meaning=question is not None, why_no_meaning=why, read=read)
             made = use(answers)
-            if not (answers.are_late or self._db.index.returned):
+            if not (answers.are_late or self._db._must_follow()):
                 break
         return answers, made
 
@@ -337,8 +347,9 @@ class EntryReader:
 
     def _of_hit(self, records: Records, hit: Hit) -> Found | None:
         """The entry of a hit: as the index holds it, if its file is the one that the index read, or else as of it."""
-        row = hit.row
-        if row.signature is not None and not (row.expires_at is not None and row.expires_at <= self._db.now()):
+        row, is_doubted = hit.row, hit.row.path in self._db.index.unfollowed
+        is_expired = row.expires_at is not None and row.expires_at <= self._db.now()
+        if row.signature is not None and not (is_doubted or is_expired):
             with suppress(StorageFailed):
                 if records.signature(row.path) == row.signature and is_settled(row.signature):
                     return found_by(hit)
@@ -356,7 +367,7 @@ class EntryReader:
 
 def row_at(repository: EntryRepository, path: str, among: Records | None = None) -> Row | None:
     """The row of the record at ``path``; without a signature, so that a hand edit is looked at again."""
-    seen = _noted(repository, path, among)
+    seen = observed(repository, path, among)
     if seen.record is None or seen.problem is not None:
         return None
     return row_of(seen.record, None if seen.by_hand else seen.signature)
@@ -383,7 +394,7 @@ def entry_at(repository: EntryRepository, path: str, among: Records | None = Non
 def shown_at(repository: EntryRepository, path: str, among: Records | None = None) -> Entry | None:
     """The entry as of ``entry_at``, to show among others: None also if this one cannot be read at the moment."""
     try:
-        record = _noted(repository, path, among).record
+        record = observed(repository, path, among).record
     except StorageFailed as error:
         if not is_of_one_file(error):
             raise
@@ -391,16 +402,11 @@ def shown_at(repository: EntryRepository, path: str, among: Records | None = Non
     return record if isinstance(record, Entry) else None
 
 
-def problems_in(repository: EntryRepository) -> dict[str, str]:
-    """By path, what is wrong with entries that were found and still cannot be read, for the operator."""
-    for path in [*repository.unread, *repository.unhandled()]:
-        shown_at(repository, path)
-    broken = {path: seen.problem for path, seen in repository.known().items() if seen.problem}
-    return broken | repository.unread
+def observed(repository: EntryRepository, path: str, among: Records | None = None) -> Observed[EntryRecord]:
+    """Look at a record; a failure to read this one is noted, and logged the first time, before it is raised.
 
-
-def _noted(repository: EntryRepository, path: str, among: Records | None = None) -> Observed[EntryRecord]:
-    """Look at a record; a failure to read this one is noted, and logged the first time, before it is raised."""
+    Once it can be read again, it is among those ``unfollowed``.
+    """
     try:
         seen = repository.look(path, among)
     except StorageFailed as error:
@@ -409,12 +415,6 @@ def _noted(repository: EntryRepository, path: str, among: Records | None = None)
                 _log.warning("an entry is left out until it can be read: %s", error)
             repository.unread[path] = str(error)
         raise
-    repository.unread.pop(path, None)
+    if repository.unread.pop(path, None) is not None:
+        repository.unfollowed.add(path)
     return seen
-
-
-def summary_of(row: Row, *, reads: tuple[int, str | None] = (0, None)) -> EntrySummary:
-    """The summary of an entry's row; ``reads`` is how often it was read, and when last."""
-    place = entry_place(row.path)
-    values = [place[1] if place else "", *_summarised(row), *reads, row.state, row.provenance.ordinal, row.block]
-    return EntrySummary(*values)

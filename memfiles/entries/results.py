@@ -127,6 +127,24 @@ class Page(Struct, frozen=True):
         return {"memories": [found.to_line() for found in self.memories], "next": self.next}
 
 
+class Forgotten(Struct, frozen=True):
+    """The entries that a forget took, or would take (``dry_run``); the keys are reported here alone, and kept nowhere.
+
+    ``held_by`` are the keys of entries that stay and hold the same content: the sources of a forgotten note, and
+    entries that took the place of a forgotten duplicate.
+    """
+
+    count: int
+    keys: tuple[str, ...]
+    dry_run: bool = False
+    held_by: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        shown = {"forgotten": self.count, "keys": list(self.keys), "dry_run": self.dry_run}
+        return shown | ({"held_by": list(self.held_by)} if self.held_by else {})
+
+
 def found_in(entry: Entry) -> Found:
     """The entry as a session that may see it gets it; made once for each version, and kept with it."""
     known: Found | None = vars(entry).get("found")

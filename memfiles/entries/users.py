@@ -23,8 +23,9 @@ from msgspec.structs import asdict
 from memfiles.entries.budgets import Budget
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import MAX_GONE
-from memfiles.entries.forget import Forgetter, Forgotten
+from memfiles.entries.forget import Forgetter
 from memfiles.entries.reader import EntryDatabase, EntryRepository, entry_at
+from memfiles.entries.results import Forgotten
 from memfiles.errors import InvalidArgument, MemfilesError, StorageFailed
 from memfiles.index import database
 from memfiles.records import late_logger
@@ -256,13 +257,17 @@ class Users:
         self._blank_audit()  # 6
         return _forgotten(entries)
 
-    def begin(self) -> None:
-        """Finish the forgets that a kill interrupted, and follow those of other machines; a failure is only logged."""
-        self._forgetter.begin()
+    def begin(self) -> bool:
+        """Finish the forgets that a kill interrupted, and follow those of others; whether all of that succeeded.
+
+        A failure is only logged.
+        """
+        is_done = self._forgetter.begin()
         try:
             self._blank_audit()
         except MemfilesError as error:
             late_logger.warning("forgotten users may be named in the audit yet; the next start tries again: %s", error)
+        return is_done
 
     def follow(self) -> None:
         """Forget what other machines forgot, and remove it from all but the ledger; errors as of ``Entries.forget``."""

@@ -71,7 +71,7 @@ class Maintenance:
         self.database = database
         self._records = records
         self._pending = pending
-        self.returned: set[str] = set()  # records that could not be read and now can be, until somebody takes them out
+        self.unfollowed: set[str] = set()  # see ``Index.unfollowed``
         self.reset()
 
     def reset(self) -> None:
@@ -81,7 +81,6 @@ class Maintenance:
         self.compared = ComparedFolders()
         self.left_over: list[str] = []  # temp files of dead writers that were found and not returned yet
         self._is_first, self._must_scrub = True, False
-        self._noted_returned: set[str] = set()  # as of the last look at the notes
         self.must_compare = False  # all records, as the feed has started over
         self._opened: sqlite3.Connection | None = None  # the one that ``trust`` is about
         self._watched: dict[str, Signature | None] = {}  # records that other processes may be changing
@@ -118,9 +117,9 @@ class Maintenance:
                     noted, times = _noted_times(connection), self._records.times()
                     is_known = self._records.resume(_meta(connection, "point"))
                     self._distrust({name for name, _ in noted.items() ^ times.items()} if is_known else None)
-                    unread, self._noted_returned = noted_unread(connection)
+                    unread, returned = noted_unread(connection)
                     self._records.unread.update(unread)
-                    self.returned |= self._noted_returned
+                    self.unfollowed |= returned
                     self._must_scrub = _meta(connection, "unscrubbed") is not None
                 self._opened = connection
             if log.is_alone and not self._is_sealed(connection, log):
@@ -334,21 +333,22 @@ class Maintenance:
         except BaseException:  # what was found again in vain is looked for no longer
             self._distrust()
             raise
-        self.returned |= self._records.unlisted.take(folders)
+        self.unfollowed |= self._records.unlisted.take(folders)
         self.compared.add(folders)
 
     def _refresh(self, connection: sqlite3.Connection, paths: Iterable[str], *, known: Iterable[Row] = ()) -> None:
-        """Make the rows of these records equal to the files, and let all processes know which ones cannot be read."""
+        """Make the rows of these records, and of those noted as unread, equal to the files; note those unread now.
+
+        So every process tries them, and hears from the notes which ones another could read again.
+        """
         unread, (noted, returned) = self._records.unread, noted_unread(connection)
-        before = set(unread)
-        unread |= noted  # by another process
-        self._records.refresh(connection, {*paths, *noted - before}, known=known)
-        self.returned |= ((before | noted) - unread) | (returned - self._noted_returned)
-        self._noted_returned = returned | (noted - unread)
-        if unread != noted:
-            note_unread(connection, unread - noted, can_be_read=noted - unread)
-        if new := unread - (before & noted):
-            self._pending.settle(self._pending.intend(list(new)))
+        before = noted | unread
+        self._records.refresh(connection, {*paths, *noted - unread}, known=known)
+        note_unread(connection, again := before - unread, is_unread=False)
+        self.unfollowed |= returned | again
+        if new := unread - noted:
+            note_unread(connection, new)
+            self._pending.settle(self._pending.intend(list(new)))  # all others try them
 
 
 def _meta(connection: sqlite3.Connection, key: str) -> Any:

@@ -163,9 +163,9 @@ def may_have_forgets(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute(statement, (_FORGET, _FORGET + "~")).fetchone()[0])
 
 
-def note_unread(connection: sqlite3.Connection, paths: Iterable[str], *, can_be_read: Iterable[str] = ()) -> None:
+def note_unread(connection: sqlite3.Connection, paths: Iterable[str], *, is_unread: bool = True) -> None:
     """Note records without a row, as they cannot be read, so that every process tries them; or that they can be."""
-    noted = [(_UNREAD + path, 1) for path in paths] + [(_UNREAD + path, 0) for path in can_be_read]
+    noted = [(_UNREAD + path, is_unread) for path in paths]
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)
 
 

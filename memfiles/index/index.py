@@ -56,7 +56,7 @@ class Index:
         self._database = index_database(directory, descriptor)
         self._pending = PendingWrites(descriptor)
         self._maintenance = Maintenance(self._database, records, self._pending)
-        self.unlisted, self.returned = records.unlisted, self._maintenance.returned
+        self.unlisted, self.unfollowed = records.unlisted, self._maintenance.unfollowed
         self._fallback = MemoryFallback(records)
         self._apply = collector_paused()(self._maintenance.apply)  # of what waits here, mostly many rows
         self._writer = BackgroundWriter(partial(self._maintain, self._apply))
@@ -147,21 +147,18 @@ class Index:
             if folders and self.is_followed:
                 large = self.ask(partial(large_folders, folders=folders))
                 folders = [folder for folder in folders if folder not in large]
-            return self._verified(folders) if folders or maintenance.left_over else []
+            return self._compared(folders, pause=pause) or [] if folders or maintenance.left_over else []
         if folders is not None:
-            return self._verified(list(folders))
+            return self._compared(list(folders), pause=pause) or []
         if once and maintenance.compared.are_all:
             return []
         known = self.ask(self._records.folders)
         if len(known) <= _AT_ONCE:
-            return self._verified(known, is_all=True, pause=pause)
+            return self._compared(known, is_all=True, pause=pause) or []
         found = [self._compared(known[at : at + _AT_ONCE], pause=pause) for at in range(0, len(known), _AT_ONCE)]
         if None not in found:
             maintenance.compared.add()
         return [path for some in found for path in some or ()]
-
-    def _verified(self, folders: list[str], *, is_all: bool = False, pause: Pause = no_pause) -> list[str]:
-        return self._compared(folders, is_all=is_all, pause=pause) or []
 
     def _compared(self, folders: list[str], *, is_all: bool = False, pause: Pause) -> list[str] | None:
         """Temp files of dead writers in these folders, which were compared; None if the database cannot be used."""
@@ -176,12 +173,7 @@ class Index:
             if self._is_stuck:
                 raise IndexUnusable("the index could not be used a moment ago")
             with self._breaker():
-                return self._retried(partial(_within, self._rows, work))
-
-    @contextmanager
-    def _rows(self) -> Iterator[sqlite3.Connection]:
-        with failures():
-            yield self._database.connection()
+                return self._retried(lambda: work(self._database.connection()))
 
     def ask(self, work: _Work[T]) -> T:
         """Answer ``work`` from the tables, which nobody changes meanwhile; it may be called a second time."""

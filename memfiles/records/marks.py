@@ -17,6 +17,7 @@ from memfiles.records.keys import (
     WORKSPACE,
     entry_path,
     entry_uid,
+    id_path,
     matching,
     scope_folder,
     uid_at,
@@ -170,6 +171,17 @@ def is_tombstone(record: object) -> bool:
 def tombstones_in(record: EntryRecord) -> tuple[str, ...]:
     """The ids of the format 1 tombstones in this record, newest last; a save over it must name them."""
     return (*record.forgotten, *([record.id] if isinstance(record, Mark) and record.id else ()))[-FORGOTTEN_KEPT:]
+
+
+def forgets(record: EntryRecord, entry: Entry) -> bool:
+    """Whether a record says that the entry was forgotten, or one that it was made of."""
+    is_of_source = isinstance(record, Mark) and record.uid in entry.sources and not record.cleared
+    return (is_of_source and is_tombstone(record)) or buries(record, entry)
+
+
+def source_paths(entry: Entry) -> list[str]:
+    """Where the tombstones of what the entry was made of would be, of each format."""
+    return [path for id in entry.sources for path in (id_path(id), entry_path(entry.folder, id))]
 
 
 def buries(record: EntryRecord, entry: Entry) -> bool:

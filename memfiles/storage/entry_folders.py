@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
 from typing import TypeVar
 
 from msgspec import Struct
@@ -151,8 +152,9 @@ class UnlistedFolders(dict[str, str]):
         except OSError as error:
             if not is_of_one_file(error):
                 raise
-            if folder not in self:
-                _log.warning("%s; it is left out until it can be", reason(error))
+            agent = folder.removesuffix(f"/{USERS}")
+            if self.keys().isdisjoint((folder, agent, f"{agent}/{USERS}")):
+                _log.warning("%s; it is left out until it can be", reason(self._failure(agent) or error))
             self[folder] = reason(error)
         else:
             if folder in self:
@@ -167,7 +169,7 @@ class UnlistedFolders(dict[str, str]):
 
     def listed_again(self) -> set[str]:
         """The folders among them that can be listed now or are gone, and the ``returned`` ones."""
-        return self.returned | {folder for folder in list(self) if not self._has(folder)}
+        return self.returned | {folder for folder in list(self) if self._failure(folder) is None}
 
     def take(self, folders: Folders) -> set[str]:
         """Remove and return the ``returned`` ones among these folders, or all: they are compared now."""
@@ -175,12 +177,22 @@ class UnlistedFolders(dict[str, str]):
         self.returned -= taken
         return taken
 
-    def _has(self, folder: str) -> bool:
+    def topmost(self) -> dict[str, str]:
+        """By path, why these cannot be listed; one below another that cannot be is not named."""
+        found, failure = dict[str, str](), cache(self._failure)
+        for folder, why in list(self.items()):
+            agent, users, _ = folder.partition(f"/{USERS}")
+            above = next((each for each in (agent, agent + users) if failure(each) is not None), folder)
+            found[f"{ENTRIES}/{above}"] = reason(failed) if (failed := failure(above)) is not None else why
+        return found
+
+    def _failure(self, folder: str) -> OSError | None:
+        """Why a folder cannot be listed at the moment; None if it can be, or is gone."""
         try:
             next(_listed(self._directory, f"{ENTRIES}/{folder}"), None)
         except OSError as error:
-            return is_of_one_file(error)
-        return False
+            return error if is_of_one_file(error) else None
+        return None
 
 
 def _is_there(error: OSError) -> bool:
@@ -203,6 +215,15 @@ def changes(directory: int, since: str | None) -> Changes:
     changed = [folder for folder in times if times[folder] != known.get(folder) or isinstance(times[folder], list)]
     records = {path: seen for folder in changed for path, seen in _records_in(directory, folder)}
     return Changes(json.dumps(times), records, frozenset([*changed, *(known.keys() - times)]))
+
+
+def listed(directory: int) -> tuple[dict[str, Signature], dict[str, str]]:
+    """All records, and by path why folders of them cannot be listed at the moment."""
+    unlisted, found = UnlistedFolders(directory), dict(_records_in(directory, ""))
+    for folder in folder_times(directory, unlisted=unlisted):
+        with unlisted.noted(folder):
+            found.update(_records_in(directory, f"{ENTRIES}/{folder}"))
+    return found, unlisted.topmost()
 
 
 def wait(directory: int, since: str, *, seconds: float) -> bool:

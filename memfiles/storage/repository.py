@@ -82,6 +82,9 @@ class RecordRepository(Generic[R]):
         """Called before records that lost text are committed here, with their revisions before, by path."""
         self.unread: dict[str, str] = {}
         """Why records cannot be read at the moment, by path, as of the last try to show them; each is logged once."""
+        self.unfollowed: set[str] = set()
+        """Records that may hold what was forgotten, as they could not be read: nobody is shown them until forgets were
+        followed."""
         self._seen: dict[str, Observed[R] | None] = {}
         self._seen_bytes = 0  # of the undeclared ones
         self._written: dict[str, Signature | None] = {}  # by this process, and too many to be remembered as seen

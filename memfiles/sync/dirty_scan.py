@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from memfiles.errors import RecordCorrupt, StorageFailed
 from memfiles.records import NamedTuple
-from memfiles.records.keys import ENTRIES, USERS, entry_place
+from memfiles.records.keys import ENTRIES, entry_place
 from memfiles.records.record import digest
 from memfiles.storage.atomic import Signature, is_of_one_file, is_settled
 from memfiles.sync.downloads import EntryDownloads
@@ -77,9 +77,8 @@ class DirtyScan:
         dirty = self._compare(listing.signatures(listing.file_paths()), under="")
         for folder, changed_ns in listing.folders().items():
             dirty += self._compare_folder(folder, changed_ns, care=care)
-        unlisted = dict(listing.unlisted)
-        topmost = [folder for folder in unlisted if folder.rpartition(f"/{USERS}")[0] not in unlisted]
-        return dirty + [DirtyRecord(f"{ENTRIES}/{it}", time_ns(), StorageFailed(unlisted[it])) for it in topmost]
+        unlisted = listing.unlisted.topmost()
+        return dirty + [DirtyRecord(path, time_ns(), StorageFailed(why)) for path, why in unlisted.items()]
 
     def recheck(self, path: str) -> None:
         """Compare this record again in the next scan although its folder did not change: its copy may be lost."""

@@ -14,8 +14,9 @@ from memfiles.errors import MemfilesError, RecordCorrupt, StorageFailed
 from memfiles.records.keys import entry_place, record_path
 from memfiles.records.record import digest
 from memfiles.storage import quarantine
-from memfiles.storage.atomic import is_of_one_file, storage_failure
-from memfiles.storage.home import MemoryHome, MemoryPlace, home_of
+from memfiles.storage.atomic import Signature, is_of_one_file, storage_failure
+from memfiles.storage.home import DirectoryRecords, MemoryHome, MemoryPlace, home_of
+from memfiles.storage.record_store import ReadableStore
 
 if TYPE_CHECKING:
     from memfiles.storage.events import Progress
@@ -101,15 +102,24 @@ def _dirty(workflow: Workflow, home: MemoryHome, noted: LedgerSnapshot) -> list[
     with home.reading() as records, storage_failure(f"cannot look at {home.title}"):
         if records is None:
             return []
-        there = {path: seen for path, seen in records.changes().records.items() if seen is not None}
+        there, unlisted = listed_in(records)
         found = {path: seen for path, seen in there.items() if noted.signatures.get(path) != seen}
         wanted = [path for path in found if path in declared or entry_place(path) is not None]
-        dirty: list[DirtyRecord] = []
+        dirty = [DirtyRecord(path, time_ns()) for path in unlisted]
         for some in (wanted[start : start + _AT_ONCE] for start in range(0, len(wanted), _AT_ONCE)):
             view = records.view(some)
             due = (path for path in some if _must_be_pushed(view, path, noted.digests.get(path)))
             dirty += [DirtyRecord(path, found[path].mtime_ns or time_ns()) for path in due]
         return dirty
+
+
+def listed_in(records: ReadableStore) -> tuple[dict[str, Signature], dict[str, str]]:
+    """All records, and by path why folders of them cannot be listed at the moment."""
+    if isinstance(records, DirectoryRecords):
+        from memfiles.storage.entry_folders import listed  # late: few ask for all
+
+        return listed(records.descriptor)
+    return {path: seen for path, seen in records.changes().records.items() if seen is not None}, {}
 
 
 def _peek(home: MemoryHome, mirror: str) -> LedgerSnapshot:

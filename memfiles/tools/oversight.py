@@ -15,7 +15,7 @@ from msgspec import Struct, to_builtins
 
 from memfiles.errors import InvalidArgument
 from memfiles.records.file_changes import WARN_SHARE, FileCard, share_of
-from memfiles.records.keys import USERS, check_user, check_whole, entry_place, scope_folder, user_hash
+from memfiles.records.keys import ENTRIES, USERS, check_user, check_whole, scope_folder, user_hash
 from memfiles.records.record import check_text
 from memfiles.storage import quarantine
 from memfiles.storage.audit_reader import AuditFilter, AuditReader, AuditTrail
@@ -187,7 +187,7 @@ def _unread(workflow: Workflow, problems: Mapping[str, str], readable: Sequence[
     for file in workflow.memory.files:
         if file.uid in problems and (readable is None or (file.level or workflow.levels.lowest) in readable):
             yield Attention("bad", "file", file.name, problems[file.uid])
-    entries = [why for path, why in problems.items() if entry_place(path) is not None]
+    entries = [why for path, why in problems.items() if path.startswith(f"{ENTRIES}/")]  # and of their folders
     if entries and readable is None:  # else their level, and so whether they may be seen, is unknown
         more = f"; and {len(entries) - 1} more" if len(entries) > 1 else ""
         yield Attention("bad", "entries", "", f"an entry cannot be read: {entries[0]}{more}")

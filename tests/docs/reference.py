@@ -26,12 +26,11 @@ from memfiles.entries.consolidation.application import Applied
 from memfiles.entries.consolidation.plan import Plan, PlannedEntry, Step, Summariser, SummaryNote
 from memfiles.entries.drafts import Deleted, Draft, Saved
 from memfiles.entries.entries import Entries
-from memfiles.entries.forget import Forgotten
 from memfiles.entries.hydration.recall import Recall
 from memfiles.entries.hydration.window import Explanation, Hydration
 from memfiles.entries.log import EntryChange, EntryLog, Gone, GoneEntry, Tombstone, Tombstones
 from memfiles.entries.purge import Purged
-from memfiles.entries.results import Found, Match, Page, Results
+from memfiles.entries.results import Forgotten, Found, Match, Page, Results
 from memfiles.entries.transfer.document import Skipped
 from memfiles.entries.transfer.exchange import Exported, Imported
 from memfiles.entries.users import UserExport, Users, UserSummary, UserTombstone

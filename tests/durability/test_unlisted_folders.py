@@ -7,8 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import memfiles
+from memfiles.cli.program import program
 from memfiles.errors import StorageFailed
 from memfiles.records.keys import user_hash
 from tests.durability.rights import as_another_process, as_nobody, entry_of_bob
@@ -167,3 +169,36 @@ def test_a_folder_that_may_not_be_listed_and_is_removed_is_told_no_longer(desk: 
 
     assert [f"entries/{folder.relative_to(bob.parent)}", None] == told
     assert (True, set()) == (is_fresh, unlisted)
+
+
+@pytest.mark.parametrize("is_mirrored", [False, True])
+def test_a_folder_that_may_not_be_listed_is_told_and_logged_once(
+    desk: Path, is_mirrored: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status, what needs attention and the commands name it, and show all others; its users are not named apart."""
+    bucket, folder = desk.parent / "bucket", entry_of_bob(desk).parent
+    bucket.mkdir()
+    text = desk.read_text("utf-8")
+    if is_mirrored:
+        desk.write_text(text.replace("memory:\n", f'memory:\n  mirror: {{url: "{bucket.as_uri()}"}}\n', 1), "utf-8")
+    monkeypatch.chdir(desk.parent)
+    commands, runner = [["status"], ["stats"], ["doctor"]], CliRunner()
+    outputs = [runner.invoke(program, each).output for each in commands]  # which loads what only root may load here
+    with as_nobody(desk.parent):
+        folder.chmod(0)
+        with memfiles.open(desk, watch=False) as memory:
+            memory.entries.search(memory.session("support"), "tea")
+            problems, attention = memory.status()["problems"], memory.stats(None).attention
+        logged = [each for each in caplog.messages if "it is left out until it can be" in each]
+        told = [runner.invoke(program, each) for each in commands]
+        folder.chmod(0o700)
+
+    why = "the folder entries/bob cannot be listed: Permission denied (EACCES)"
+    assert {"entries/bob": why} == problems
+    assert ("bad", "entries", f"an entry cannot be read: {why}") in [(it.state, it.about, it.text) for it in attention]
+    assert {f"{why}; it is left out until it can be"} == {*logged}
+    assert 1 + is_mirrored == len(logged)  # of the mirror's thread
+    assert [0, 0, 1] == [each.exit_code for each in told]
+    assert ("pending      1 record, the oldest (entries/bob)" in told[0].output) == is_mirrored
+    assert f"fail  folder entries/bob: {why}" in told[2].output
+    assert ("fail  entries" in told[2].output, "fail" in outputs[2]) == (False, False)

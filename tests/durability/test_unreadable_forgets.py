@@ -86,11 +86,12 @@ def test_a_forget_that_could_not_be_followed_is_tried_again(
         assert tea is not None
         for key in ("tea", "tea/milk"):
             memory.entries.forget(memory.session("support"), key=key)
-    folder = entry_of_bob(desk, made_of=(tea.id,)).parent
+    folder, hidden = entry_of_bob(desk, made_of=(tea.id,)).parent, list[object]([None])
     with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
         if fails is StorageFailed:
             folder.chmod(0o500)
-            memory.entries.search(bob, "green")
+            hidden = [memory.entries.get(bob, "drinks"), *memory.entries.search(bob, "green").matches]
+            hidden += memory.entries.list(bob).memories
             folder.chmod(0o700)
         else:
             opening = os.open
@@ -107,7 +108,7 @@ def test_a_forget_that_could_not_be_followed_is_tried_again(
         monkeypatch.setattr("memfiles.entries.reader.monotonic", lambda: inf)  # much later
         found = memory.entries.search(bob, "green").matches
 
-    assert [] == [*found]
+    assert ([None], []) == (hidden, [*found])
     assert [] == files_holding(desk.parent, "green tea")
 
 
@@ -236,7 +237,7 @@ def test_no_thread_finds_a_note_while_another_one_has_it_follow_its_forget(desk:
             holder = threads.submit(other.entries._reader._db.repository.change, [path], hold)
             assert begun.wait(20)
             first = threads.submit(memory.entries.search, bob, "green")
-            wait_until(lambda: bool(db.returned))
+            wait_until(lambda: bool(db.index.unfollowed))
             second = threads.submit(memory.entries.search, bob, "green")
             wait([second], 0.5)
             done.set()
@@ -271,4 +272,59 @@ def test_a_note_is_followed_up_once_the_tombstone_can_be_read_too(desk: Path) ->
         found = memory.entries.search(bob, "green").matches
 
     assert [] == [*found]
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("cannot_be", ["read", "written", "told"])
+def test_a_forget_that_cannot_be_followed_yet_keeps_no_other_one_away(desk: Path, cannot_be: str) -> None:
+    """Its note is found by nobody until then; the others are removed at once, also those of the same forget."""
+    people = [Visitor(name) for name in ("bob", "carol", "dora")]
+    with memfiles.open(desk, watch=False) as memory:
+        tea, milk = (memory.entries.get(memory.session("support"), key) for key in ("tea", "tea/milk"))
+        assert tea is not None and milk is not None
+        for key in ("tea", "tea/milk"):
+            memory.entries.forget(memory.session("support"), key=key)
+    records = []
+    for agent, id in (("bob", tea.id), ("carol", tea.id), ("dora", milk.id)):
+        note = saved("drinks", "Ada drinks green tea.", agent=agent, given_id=agent[0] * 32, made_of=(id,))
+        records.append(desk.parent / ".memory" / note.path)
+        records[-1].parent.mkdir()
+        records[-1].write_bytes(encode_entry(note))
+    stuck = {"read": records[0], "written": records[0].parent, "told": desk.parent / ".memory" / id_path(tea.id)}
+    mode, sizes = stuck[cannot_be].stat().st_mode, [path.stat().st_size for path in records]
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        stuck[cannot_be].chmod(0o500 if cannot_be == "written" else 0)
+        found = [it for one in people for it in memory.entries.search(one, "green").matches]
+        left = [path.parent.name for path, size in zip(records, sizes, strict=True) if path.stat().st_size == size]
+        stuck[cannot_be].chmod(mode)
+        with memfiles.open(desk, watch=False) as other:
+            found += [it for one in people for it in other.entries.search(one, "green").matches]
+            found += [it for one in people for it in memory.entries.search(one, "green").matches]
+
+    assert [] == found
+    assert (["bob", "carol"] if cannot_be == "told" else ["bob"]) == left
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("is_asked_before", [False, True])
+def test_a_note_that_can_be_read_again_is_not_got_before_it_follows_its_forget(
+    desk: Path, is_asked_before: bool
+) -> None:
+    """No question has to come before that, which would read the index: a get reads the note alone."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = entry_of_bob(desk, made_of=(tea.id,))
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record.chmod(0)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        memory.entries.forget(memory.session("support"), key="tea")
+        if is_asked_before:
+            memory.entries.search(bob, "green")
+    record.chmod(0o600)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        found = memory.entries.get(bob, "drinks")
+
+    assert found is None
     assert [] == files_holding(desk.parent, "green tea")

@@ -25,8 +25,8 @@ from memfiles.workflow.fields import seconds_in
 if TYPE_CHECKING:
     from memfiles.entries.consolidation.plan import Plan, Step
     from memfiles.entries.drafts import Saved
-    from memfiles.entries.forget import Forgotten
     from memfiles.entries.purge import Purged
+    from memfiles.entries.results import Forgotten
     from memfiles.workflow.workflow import Workflow
 
 SHOWN = 20  # keys that a message lists

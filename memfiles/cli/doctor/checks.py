@@ -32,7 +32,7 @@ from memfiles.storage.home import AUDIT, MemoryHome, home_of
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.storage.locks import FOLDER as LOCKS
 from memfiles.storage.record_store import ReadableStore, Records
-from memfiles.sync.status import kept_in
+from memfiles.sync.status import kept_in, listed_in
 from memfiles.tools.json_schemas import workflow_schema
 from memfiles.workflow.workflow import MemoryFile, Workflow
 
@@ -298,8 +298,10 @@ def check_entries(workflow: Workflow, progress: Progress | None = None) -> Itera
 
 def _entry_findings(workflow: Workflow, records: ReadableStore, progress: Progress | None) -> Iterator[CheckResult]:
     declared = workflow.memory.entries
-    listed = records.changes().records
-    found = [path for path in sorted(listed) if listed[path] and keys.entry_place(path) is not None]
+    there, unlisted = listed_in(records)
+    for folder, why in unlisted.items():
+        yield fail(f"folder {folder}", f"{why}; its entries are left out until it can be")
+    found = [path for path in sorted(there) if keys.entry_place(path) is not None]
     paths = [path for path in found if not keys.is_file_path(path)]
     yield from _files_of_users(workflow, records, [path for path in found if keys.is_file_path(path)])
     if declared is None:

@@ -37,7 +37,8 @@ from memfiles.entries.consolidation.planner import Limits, Member, PlannedState,
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.drafts import DEFAULT_SHARE, Draft, EntryRules
 from memfiles.entries.purge import Purger
-from memfiles.entries.reader import EntryDatabase, summary_of
+from memfiles.entries.questions import summary_of
+from memfiles.entries.reader import EntryDatabase
 from memfiles.errors import EntryNotFound, InvalidArgument, MemfilesError, RevisionConflict
 from memfiles.index import groups, queries
 from memfiles.index.database import marks_of_plan

@@ -28,8 +28,8 @@ from msgspec.structs import replace
 from memfiles.entries.callers import Caller, View, check_caller, view_of
 from memfiles.entries.hydration import window
 from memfiles.entries.hydration.window import HOW_TO, Explanation, Hydration, Offered, TextLookup, Window
-from memfiles.entries.questions import Answers
-from memfiles.entries.reader import EntryDatabase, EntryReader, shown_at, summary_of
+from memfiles.entries.questions import Answers, summary_of
+from memfiles.entries.reader import EntryDatabase, EntryReader, shown_at
 from memfiles.entries.results import SHOWN_BYTES, Found, Match, Results, found_in
 from memfiles.index import queries
 from memfiles.index.queries import Filters, Offer
@@ -365,7 +365,7 @@ def _offered(
     def text(offered: Offered) -> Entry | None:
         path = offered.path if isinstance(offered, Offer) else paths[offered.uid]
         entry = shown_at(db.repository, path, among)
-        return entry if entry is not None and entry.retired is None else None
+        return entry if entry is not None and entry.retired is None and path not in db.index.unfollowed else None
 
     return offered(), text
 

@@ -32,7 +32,7 @@ from memfiles.entries.consolidation.planner import (
     plan_consolidation,
     says_all_of,
 )
-from memfiles.entries.reader import summary_of
+from memfiles.entries.questions import summary_of
 from memfiles.errors import InvalidArgument
 from memfiles.index.rows import row_of
 from memfiles.records.entry import Provenance
