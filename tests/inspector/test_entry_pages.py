@@ -182,7 +182,7 @@ def test_entries_are_forgotten_after_a_count_and_a_typed_word(visit: Visit) -> N
     page.get_by_label("Type forget 1 to confirm").fill("forget 1")
     page.get_by_label("Why").fill("asked to")
     visit.press("Forget for good")
-    expect(page.get_by_role("alert")).to_contain_text("there are 2 by now")
+    expect(page.get_by_role("alert")).to_contain_text("the selection has 2 entries by now")
     page.get_by_label("Type forget 2 to confirm").fill("forget 2")
     visit.press("Forget for good")
     visit.said("Forgotten for good: 2")
