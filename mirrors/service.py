@@ -44,7 +44,7 @@ class Service:
 
     def __init__(self, url: MirrorUrl, *, key: str = "", monotonic: Callable[[], float] = time.monotonic) -> None:
         if not url.host:
-            raise InvalidArgument(f"a {url.scheme}:// mirror needs a host: {url.scheme}://host/path")
+            raise InvalidArgument(f"an {url.scheme}:// mirror needs a host: {url.scheme}://host/path")
         self._parts = url
         self._base = quote(url.path.rstrip("/"))
         self._key = key

@@ -142,7 +142,7 @@ def _options(query: str, *, scheme: str, known: Iterable[str]) -> Mapping[str, s
     for name, value in pairs:
         if name not in allowed:
             hint = f"; {_INSTEAD}" if _CREDENTIAL.search(name) else ""
-            raise InvalidArgument(f"a {scheme}:// mirror URL takes no parameter {ascii(name[:40])}; {listing}{hint}")
+            raise InvalidArgument(f"the {scheme}:// mirror URL takes no parameter {ascii(name[:40])}; {listing}{hint}")
         if name in options or not value or not value.isprintable():
             raise InvalidArgument(f"parameter {name} of the {scheme}:// mirror URL must be given once, with a value")
         options[name] = value

@@ -239,6 +239,13 @@ def test_a_url_made_a_path_is_no_directory(tmp_path: Path, monkeypatch: pytest.M
     assert tmp_path / Path(url) == memfiles.MemoryManager(Path(url)).place.directory
 
 
+@pytest.mark.parametrize("name", ["x y:/z", "Jahr:2026/q", "ключ:/z", "1:/z"])
+def test_the_name_of_a_folder_that_is_no_scheme_is_a_path(name: str) -> None:
+    """A colon is a letter of a name like any other."""
+
+    assert Path(name).absolute() == memfiles.MemoryManager(Path(name)).place.directory
+
+
 @pytest.mark.usefixtures("installed")
 def test_a_long_start_tells_how_far_it_is(tmp_path: Path) -> None:
     """Where many records are fetched, it is told how many of how many are here."""

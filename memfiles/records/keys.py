@@ -48,6 +48,7 @@ ENTRY_PATH_PATTERN = (
 )
 _USER_IN = late_pattern(rf"(?:^|/){USERS}/([0-9a-f]{{40}})/")
 _ENTRY_PATH = late_pattern(ENTRY_PATH_PATTERN[1:-1], re.ASCII)
+_URL = late_pattern(r"([A-Za-z][A-Za-z0-9+.-]*:)/")
 _USER_HASH, _FOLDER_NAME_MAX = 40, 160
 _HEX = frozenset("0123456789abcdef")
 _FOLDER_NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_=-")
@@ -61,6 +62,12 @@ _ROOM = 2**32  # changes that a record at that revision has left
 def matching(pattern: str) -> Meta:
     """A pattern that a whole text must match; in Python ``$`` also matches before a newline at the end."""
     return Meta(pattern=pattern.removesuffix("$") + r"\Z")
+
+
+def scheme_of(path: str) -> str:
+    """``s3:`` if this is a URL and not a path, else "". A slash is enough, as ``Path`` makes one of two."""
+    found = _URL.match(path) if ":/" in path else None
+    return found[1] if found is not None else ""
 
 
 def check_name(name: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from msgspec import Struct
 
 from memfiles.errors import InvalidArgument, StorageFailed
+from memfiles.records.keys import scheme_of
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, storage_failure
@@ -200,18 +201,21 @@ def _real_directory(path: str | os.PathLike[str]) -> Path:
     return real
 
 
+def url_scheme(path: str) -> str:
+    """The scheme of a URL in place of a path, which would become a folder "s3:"; "" also if that folder is there."""
+    scheme = scheme_of(path)
+    return "" if scheme and not path.startswith(f"{scheme}//") and os.path.isdir(scheme) else scheme
+
+
 def home_of(where: MemoryPlace, *, cache: Path | None = None) -> MemoryHome:
     """The home at a path or a store's URL; a home as it is. Nothing is opened. ``InvalidArgument`` for another URL."""
     name = os.fspath(where) if isinstance(where, (str, PathLike)) else where
     if isinstance(name, str):
         if name.startswith(SCHEMES):
             return home_at(name, cache=cache)
-        mark = "://" if name is where else ":/"  # a path makes one slash of two
-        scheme, separator, _ = name.partition(mark)
-        is_url = bool(separator) and scheme[:1].isalpha() and "/" not in scheme  # else it would become a folder "s3:"
-        if is_url and (name is where or not os.path.isdir(f"{scheme}:")):
+        if scheme := url_scheme(name):
             known = f"write {SCHEMES[0]}host/database as text, or a directory's path"
-            raise InvalidArgument(f"{scheme}{mark} is not a store: {known}")
+            raise InvalidArgument(f"{scheme}// is not a store: {known}")
         return DirectoryHome(Path(name))
     if not hasattr(name, "reading"):
         raise InvalidArgument(f"a memory needs the path of a directory as text, not {type(name).__name__}")

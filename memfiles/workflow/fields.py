@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from memfiles.errors import InvalidArgument
 from memfiles.records import late_pattern
-from memfiles.records.keys import FILES, NAME_PATTERN, UID_PATTERN, WORKSPACE, check_name, check_uid
+from memfiles.records.keys import FILES, NAME_PATTERN, UID_PATTERN, WORKSPACE, check_name, check_uid, scheme_of
 from memfiles.records.record import check_text
 from memfiles.workflow.declared import Check
 
@@ -43,7 +43,7 @@ def shape_of_directory(directory: str) -> str:
         raise ValueError("'~' is not expanded; write an absolute path, or one relative to this file")
     if set(directory.split("/")) <= {"", ".", ".."}:
         raise ValueError("the memory needs a directory of its own, such as .memory")
-    if _URL.fullmatch(directory):
+    if scheme_of(directory):  # with one slash as well, as by ``Path``: it would become a folder "s3:"
         raise ValueError("this is a URL, not a path; a database is declared as `store`, a second copy as `mirror`")
     try:
         directory.encode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())

@@ -19,7 +19,7 @@ LONG = "x" * 3000
         (Uid, ["x", "x" * 128, "_.-"]),
         (Name, ["x", "x" * 64]),
         (AgentName, ["a", "é 😀\u200d", "@work", "x" * 255, "../x"]),
-        (Directory, [".memory", "a b", "../x", "/var/x", "a/.."]),
+        (Directory, [".memory", "a b", "../x", "/var/x", "a/..", "./s3:/b", "x y:/z", "a/s3://b"]),
         (Url, ["s3://b/p?region=x", "file:///m", "https://u:p@host/x", "x+y.z-1://h"]),
         (Levelling, [("A",), ("PUBLIC", "a-b_c.1")]),
     ],
@@ -46,7 +46,7 @@ def test_seconds() -> None:
         (Uid, ["", "x" * 129, "../x", ".x", "x\n", "é", "x/y", 5]),
         (Name, ["x" * 65, "a b"]),
         (AgentName, ["", " ", "\n", "a\u2028", "x" * 256, "é" * 128, "\ud800", 5]),
-        (Directory, ["", " ", ".", "./", "..", "../..", "/", "//", "~", "~/x", "a\0", "a\n", 5]),
+        (Directory, ["", " ", ".", "./", "..", "../..", "/", "//", "~", "~/x", "a\0", "a\n", "s3:/b", "s3://b c", 5]),
         (Url, ["", "b", "://b", "s3:/b", "s3://", "s3://a b", "1s://b", "s3://\x7f", f"s3://{LONG}", 5]),
         (Levelling, [(), ("a b",), ("A",) * 33, "AB", None]),
         (

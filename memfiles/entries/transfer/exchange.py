@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -50,6 +49,7 @@ from memfiles.records.keys import WORKSPACE, check_switch, id_path
 from memfiles.storage import atomic
 from memfiles.storage.events import AuditLog, Progress, event_by, reported
 from memfiles.storage.fork_safety import collector_paused
+from memfiles.storage.home import url_scheme
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.store import with_files
 
@@ -300,9 +300,8 @@ def _is_ours(path: Path) -> bool:
 def checked_target(target: object, store: RecordStore) -> str:
     """The path of an export, as text; ``InvalidArgument`` for one in the memory directory: no forget would reach it."""
     path, files = checked_path(target, what="the target"), with_files(store)
-    slashes = "/" if isinstance(target, os.PathLike) and not os.path.isdir(path.partition("/")[0]) else "//"
-    if re.match(f"[A-Za-z][A-Za-z0-9+.-]*:{slashes}", path):  # else it would become a folder "s3:"
-        raise InvalidArgument(f"a {path.partition('/')[0]}// URL is not a path: export to a folder or a file")
+    if scheme := url_scheme(path):
+        raise InvalidArgument(f"the target is a URL ({scheme}//), not a path: export to a folder or a file")
     if files is not None and Path(path).resolve().is_relative_to(files.directory.resolve()):
         raise InvalidArgument(f"{path} is in the memory directory, which holds records alone: name another place")
     return path
