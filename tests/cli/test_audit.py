@@ -52,6 +52,14 @@ def test_what_is_shown(busy: Path, args: list[str], expected: list[str]) -> None
     assert expected == [" ".join(each) for each in told(*args)]
 
 
+def test_a_page_of_as_many_events_as_there_may_be_advises_no_larger_one(busy: Path) -> None:
+    """More than these are never in one page."""
+    (month,) = (busy / ".memory" / "audit").iterdir()
+    month.write_bytes(month.read_bytes().splitlines(keepends=True)[0] * 10_001)
+
+    assert [True, False] == ["or a larger -n" in run("audit", "-n", most).err for most in ("9999", "10000")]
+
+
 def test_the_next_page_begins_where_the_last_one_ended(busy: Path) -> None:
     """Also where many events have one time, as those of an import: none is left out, and none comes twice."""
     (month,) = (busy / ".memory" / "audit").iterdir()

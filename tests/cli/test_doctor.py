@@ -282,7 +282,7 @@ def test_a_directory_open_to_others(memory: Path) -> None:
     memory.chmod(0o755)
 
     assert ["warn"] == states("directory")
-    assert f"chmod 700 {memory}" in run("doctor").out
+    assert f"chmod 700 {memory}, or mount its file system with umask=077" in run("doctor").out
 
 
 def test_a_file_in_place_of_the_directory(memory: Path) -> None:
@@ -464,3 +464,13 @@ def test_a_file_system_that_is_mounted_read_only(mounted: Callable[[str], None])
     mounted("size=200m,ro")
 
     assert "mounted read-only" in run("doctor").out
+
+
+def test_locks_on_a_file_system_that_is_mounted_read_only(mounted: Callable[[str], None], memory: Path) -> None:
+    """As for the directory, nobody is sent to chown."""
+    mounted("size=200m")
+    run("append", "notes", "--line", "x")
+    mounted("size=200m,remount,ro")
+
+    for check in ("locks", "audit"):
+        assert [("fail", True)] == [(state, why.endswith("mounted read-only")) for state, why in details(check)]

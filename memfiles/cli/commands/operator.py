@@ -67,7 +67,8 @@ def audit_command(limit: int, **asked: Any) -> None:
     rows = ((it.at, _what(it), it.level or "-", _who(it), _record(workflow, it)) for it in trail.events)
     output.table(("AT", "WHAT", "LEVEL", "BY", "RECORD"), rows, nothing="no such event in the audit")
     if trail.more:
-        output.note(f"there are older events: add --until {trail.older} or a larger -n")
+        larger = " or a larger -n" if limit < AUDITED_MAX else ""
+        output.note(f"there are older events: add --until {trail.older}{larger}")
     if trail.damaged:
         output.warn(f"{output.count(trail.damaged, 'line')} of the audit cannot be read: {'; '.join(trail.places)}")
 

@@ -100,7 +100,7 @@ def check_directory(directory: Path) -> Iterator[CheckResult]:
     mode, owner = stat.S_IMODE(found.st_mode), found.st_uid
     if not stat.S_ISDIR(found.st_mode):
         yield fail("directory", f"{directory} is not a directory; move it away, then run memfiles restore")
-    elif os.statvfs(directory).f_flag & os.ST_RDONLY:
+    elif _is_read_only(directory):
         yield fail("directory", f"{directory} is on a file system that is mounted read-only")
     elif not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         yield fail("directory", f"{directory} is not writable by you (owner {owner}, mode {mode:04o}); "
@@ -108,9 +108,15 @@ def check_directory(directory: Path) -> Iterator[CheckResult]:
     elif owner != os.geteuid():
         yield warn("directory", f"{directory} belongs to user {owner}, you are {os.geteuid()}; use one user only")
     elif mode & 0o077:
-        yield warn("directory", f"{directory} is open to others (mode {mode:04o}); run chmod 700 {directory}")
+        yield warn("directory", f"{directory} is open to others (mode {mode:04o}); run chmod 700 {directory}, or mount "
+                   f"its file system with umask=077 if that keeps no modes, as FAT and exFAT")  # fmt: skip
     else:
         yield ok("directory", f"{directory} (mode {mode:04o})")
+
+
+def _is_read_only(directory: Path) -> bool:
+    """Whether the file system is mounted so that nothing can be written, whatever the owner and mode are."""
+    return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
 
 
 def _missing(directory: Path) -> CheckResult:
@@ -233,6 +239,7 @@ def check_kept(home: MemoryHome, folder: str) -> Iterator[CheckResult]:
 
 def check_locks_and_journals(directory: Path) -> Iterator[CheckResult]:
     """Check that the locks can be taken and the audit can be written, and count the journals."""
+    why = "is on a file system that is mounted read-only" if _is_read_only(directory) else ""
     for name, folder in (("locks", directory / LOCKS), ("audit", directory / AUDIT)):
         if not os.path.lexists(folder):
             yield ok(name, f"{folder} (created when needed)")
@@ -240,7 +247,8 @@ def check_locks_and_journals(directory: Path) -> Iterator[CheckResult]:
             yield ok(name, str(folder))
         else:
             kind = "folder" if path == folder else "file"
-            yield fail(name, f"{path} is not a {kind} writable by you; use chown or chmod, as for the directory")
+            no_rights = f"is not a {kind} writable by you; use chown or chmod, as for the directory"
+            yield fail(name, f"{path} {why or no_rights}")
     journals = names_in(directory / JOURNALS)
     running = "of running processes, or replayed at the next start" if journals else "everything is in the records"
     yield ok("journals", f"{len(journals)}: {running}")
