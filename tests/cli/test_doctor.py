@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from memfiles.cli.doctor.checks import check_file_system, file_system_of
-from memfiles.cli.doctor.command import check_mirror
+from memfiles.cli.doctor.command import mirror_findings
 from memfiles.storage.events import utc_now
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import WORKFLOW, files_under, run
@@ -193,7 +193,7 @@ def test_a_mirror_that_hangs(memory: Path, installed: None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         declare(memory, f'mirror: {{url: "http://127.0.0.1:{deaf.getsockname()[1]}"}}')
         workflow = Workflow.load(memory.parent / "workflow.yaml")
-        found = list(check_mirror(workflow, seconds=0.3))
+        found = list(mirror_findings(workflow, seconds=0.3))
 
     assert [("fail", "mirror")] == [(finding.state, finding.check) for finding in found]
     assert "no answer within 0.3 s" in found[0].detail

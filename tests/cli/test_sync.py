@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from memfiles.cli.doctor.command import check_mirror
+from memfiles.cli.doctor.command import mirror_findings
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import WORKFLOW, files_under, run
 from tests.cli.two_machines import away, back, machine
@@ -348,7 +348,7 @@ def test_a_bucket_that_is_not_there(bucket: str, tmp_path: Path, monkeypatch: py
 
     assert (0, True) == (written.code, "NoSuchBucket" in written.err)
     assert 7 == run("sync", "push", "--timeout", "1").code
-    found = next(check_mirror(Workflow.load("workflow.yaml"), seconds=60))
+    found = next(mirror_findings(Workflow.load("workflow.yaml"), seconds=60))
     assert ("fail", "refuses: ") == (found.state, found.detail[:9])
 
 

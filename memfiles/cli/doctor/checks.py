@@ -148,7 +148,7 @@ def check_file_system(directory: Path, *, mounts: Path = MOUNTS) -> Iterator[Che
         yield warn("free space", f"room for {output.count(space.f_favail, 'file')}; remove some files")
 
 
-def check_store(home: MemoryHome) -> Iterator[CheckResult]:
+def store_findings(home: MemoryHome) -> Iterator[CheckResult]:
     """Check that a store answers, is of this version, may erase what is forgotten, and is not held up."""
     found = home.survey()
     if found is None:

@@ -68,7 +68,7 @@ def look(path: Path, *, progress: Progress | None = None) -> Iterator[CheckResul
     yield ok("workflow", f"{path}: {declared}")
     yield from _findings_of("editor schema", checks.check_schema_comment(path))
     place = list(_findings_of("directory", checks.check_directory(home.directory)) if home.directory is not None
-                 else _findings_of("store", checks.check_store(home)))  # fmt: skip
+                 else _findings_of("store", checks.store_findings(home)))  # fmt: skip
     yield from place
     if home.directory is None and place[0].state == "fail":
         return  # everything else is there
@@ -77,7 +77,7 @@ def look(path: Path, *, progress: Progress | None = None) -> Iterator[CheckResul
             yield from _findings_of(what, findings)
         yield from _findings_of("mirror pending", check_pending(workflow))
         with output.waiting("asking the mirror ..."):
-            yield from _findings_of("mirror", check_mirror(workflow))
+            yield from _findings_of("mirror", mirror_findings(workflow))
         yield from _findings_of("conflicts", checks.check_kept(home, quarantine.CONFLICTS))
 
 
@@ -124,7 +124,7 @@ def check_pending(workflow: Workflow) -> Iterator[CheckResult]:
         yield fail("mirror refused", f"{why} ({len(status.refused)} in all)")
 
 
-def check_mirror(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> Iterator[CheckResult]:
+def mirror_findings(workflow: Workflow, *, seconds: float = PATIENCE_SECONDS) -> Iterator[CheckResult]:
     """Check that the mirror answers, keeps its promises, and holds usable copies.
 
     A thread asks it, and is left behind after ``seconds``.
