@@ -110,6 +110,10 @@ class Caller(Protocol):
     def provenance(self) -> SessionProvenance:
         """The origin of its changes."""
 
+    @property
+    def is_brief(self) -> bool:
+        """Whether it is one command, which leaves it to others to erase what is due."""
+
     def actor(self, call_id: str | None) -> Actor:
         """The author of the call of that id; ``InvalidArgument`` if the id cannot be recorded."""
 
@@ -123,6 +127,7 @@ class Operator(Struct, frozen=True):
     level: str
     provenance: SessionProvenance
     by: Actor
+    is_brief: bool = False
 
     @classmethod
     def of(cls, entry: Entry, *, by: Actor) -> Operator:
@@ -137,7 +142,7 @@ class Operator(Struct, frozen=True):
         """See ``Caller``; nothing is closed."""
 
 
-_parts_of = attrgetter("level", "provenance", "actor", "check_open")
+_parts_of = attrgetter("level", "provenance", "is_brief", "actor", "check_open")
 
 
 def check_caller(caller: Caller, *, may_be_closed: bool = False) -> None:

@@ -413,7 +413,7 @@ class Entries:
         saved = self.parts.writer.save(session, drafts, **expected)
         if any(each.plan for each in saved):
             self.parts.purger.thin_out(session)
-        self.parts.sweep(is_brief=getattr(session, "is_brief", False))  # of a ``Session``
+        self.parts.sweep(is_brief=session.is_brief)
         return saved
 
     def _span(self, op: str, session: Caller) -> OperationSpan:

@@ -95,7 +95,7 @@ class Visitor:
         thread: str | None = None,
         user: str | None = None,
     ) -> None:
-        self.level = level
+        self.level, self.is_brief = level, False
         self.provenance = SessionProvenance(agent, run=run, thread=thread, user=user)
 
     def check_open(self) -> None:
