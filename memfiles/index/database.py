@@ -290,7 +290,7 @@ def user_tombstones(connection: sqlite3.Connection, *, owner: str, limit: int) -
     statement = f"""
         SELECT e.path FROM entry AS e INDEXED BY entry_key JOIN part AS p ON p.id = e.part
         WHERE p.scope = '{IDS}' AND e.key > ? AND e.key < ? AND e.cause = 'tombstone' AND e.state = 'forgotten'
-        ORDER BY e.retired_at DESC LIMIT ?
+        ORDER BY e.retired_at DESC, e.path DESC LIMIT ?
     """
     return [path for (path,) in connection.execute(statement, (f"{owner}/", f"{owner}0", limit))]
 

@@ -300,8 +300,8 @@ def deleted_rows(
     found: list[Row] = []
     for part in parts:
         for (index, condition), at in zip(ways, ("retired_at", "expires_at"), strict=True):
-            statement = f"{select(index)} WHERE e.part = :part AND {condition} ORDER BY e.{at} DESC LIMIT :limit"
-            found += rows(connection, statement, {**values, "part": part})
+            latest = f"e.part = :part AND {condition} ORDER BY e.{at} DESC, e.path DESC LIMIT :limit"
+            found += rows(connection, f"{select(index)} WHERE {latest}", {**values, "part": part})
     return sorted(found, key=lambda row: (row.retired_at or row.expires_at or "", row.path), reverse=True)[:limit]
 
 
@@ -310,7 +310,7 @@ def tombstones(connection: sqlite3.Connection, owners: Sequence[tuple[str, str]]
     statement = f"""
         SELECT e.retired_at, e.path FROM entry AS e INDEXED BY entry_key
         WHERE e.part = ({PART}) AND e.key = ? AND e.cause = 'tombstone' AND e.state = 'forgotten'
-        ORDER BY e.retired_at DESC LIMIT ?
+        ORDER BY e.retired_at DESC, e.path DESC LIMIT ?
     """
     found: list[tuple[str, str]] = []
     for folder, level in owners:

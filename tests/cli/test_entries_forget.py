@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import memfiles
 from tests.cli.command_line import Ran, files_under, run
 from tests.support.workflows import write_workflow
 
@@ -198,3 +199,15 @@ def test_a_purge_counts_and_then_erases(project: Path) -> None:
     assert [] == holding(project, "Refund at once")
     assert 3 == refused.code
     assert "was erased on" in refused.err
+
+
+def test_a_list_as_long_as_may_be_advises_no_longer_one(project: Path) -> None:
+    """There are more, and no limit shows them."""
+    write_workflow(project, WORKFLOW.replace("100", "2000"))
+    with memfiles.open("workflow.yaml", watch=False) as memory:
+        desk = memory.session("desk")
+        saved_here = memory.entries.save_many(desk, [{"key": f"k{number}", "content": "x"} for number in range(1001)])
+        memory.entries.delete_many(desk, [each.key for each in saved_here])
+
+    assert "there are more: raise --limit" in entries("deleted", "--limit", "999").err
+    assert "there are more\n" == entries("deleted", "--limit", "1000").err

@@ -255,6 +255,27 @@ def test_what_was_forgotten_leaves_a_tombstone_to_read(entries: Entries, clock: 
         entries.log(visitor, "first")
 
 
+@pytest.mark.parametrize("hide", ["delete", "expire", "forget"])
+def test_a_few_of_what_went_together_are_the_first_of_all(entries: Entries, clock: Clock, hide: str) -> None:
+    """At any limit: a reader who asks for more is told of each once, and of none too late."""
+    visitor = Visitor(level="RESTRICTED")
+    for level in ("INTERNAL", "RESTRICTED"):
+        for number in range(12):
+            entries.save(Visitor(level=level), f"{level} {number}", "x", tags=["all"], ttl=60)
+            if hide == "delete":
+                entries.delete(Visitor(level=level), f"{level} {number}")
+    clock.go_on(60 if hide == "expire" else 0)
+    if hide == "forget":
+        for level in ("INTERNAL", "RESTRICTED"):
+            entries.forget(Visitor(level=level), tag="all")
+        told = [[it.id for it in entries.tombstones(visitor, limit=most).tombstones] for most in range(1, 25)]
+    else:
+        told = [[it.found.id for it in entries.deleted(visitor, limit=most).entries] for most in range(1, 25)]
+
+    assert 24 == len(set(told[-1]))
+    assert all(few == told[-1][: len(few)] for few in told)
+
+
 def test_a_log_does_not_say_for_which_user_others_things_were_changed(tmp_path: Path) -> None:
     """Of what is for all: neither the run, the call, the actor nor the reason; of a user's own things it says them."""
     with opened(tmp_path, SHARED) as memory:

@@ -256,7 +256,7 @@ def deleted_command(limit: int, who: SessionOptions) -> None:
         return
     rows = ((it.found.key, it.found.level, it.state, it.at, author(it.by), it.cause) for it in gone.entries)
     output.table(("KEY", "LEVEL", "STATE", "AT", "BY", "CAUSE"), rows, nothing="no such entry")
-    _mention_more(gone.more)
+    _mention_more(gone.more, limit)
 
 
 @command("tombstones", "memfiles entries tombstones --agent support", of=entries_command)
@@ -273,12 +273,12 @@ def tombstones_command(limit: int, who: SessionOptions) -> None:
         return
     rows = ((it.id, it.agent, it.level, it.at, author(it.by), it.why) for it in found.tombstones)
     output.table(("ID", "AGENT", "LEVEL", "AT", "BY", "WHY"), rows, nothing="no tombstone")
-    _mention_more(found.more)
+    _mention_more(found.more, limit)
 
 
-def _mention_more(more: bool) -> None:
+def _mention_more(more: bool, limit: int) -> None:
     if more:
-        output.note("there are more: raise --limit")
+        output.note("there are more: raise --limit" if limit < MAX_GONE else "there are more")
 
 
 @command("hydrate", "memfiles entries hydrate --agent support --budget 4096", of=entries_command)
