@@ -243,7 +243,7 @@ def write_new(path: Path, data: bytes) -> None:
     try:
         remove(directory, temp)  # left by a process that was killed
         create(directory, temp, data, mode=0o666)
-        if not _link(directory, temp, to=path.name):
+        if not (_link(directory, temp, to=path.name) or _rename(directory, temp, path.name, how=_RENAME_NOREPLACE)):
             create(directory, path.name, data, mode=0o666)
         sync_folder(directory)
     finally:

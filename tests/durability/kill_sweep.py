@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from memfiles.files.manager import MemoryManager
+from memfiles.storage import atomic
 from tests.durability.examination import examine, examine_by_living, unreadable
 from tests.durability.operations import BAD_EXAMPLE, FILES, OPERATIONS, Operation, Rehearsal
-from tests.durability.sweep import Acknowledge, run_sweeps
+from tests.durability.sweep import Acknowledge, Scenario, run_sweeps
 
 LIVING = "living: "
 
@@ -46,6 +47,34 @@ class FileScenario:
         return examined
 
 
+class NewFileScenario:
+    """A file that is written where there is none, as by ``memfiles init``: all of it is there, or none."""
+
+    name = "new file"
+
+    def prepare(self, base: Path) -> None:
+        """See ``Scenario``."""
+        base.mkdir(parents=True)
+
+    def act(self, place: Path, acknowledge: Acknowledge) -> Callable[[], None]:
+        """See ``Scenario``."""
+
+        def act() -> None:
+            atomic.write_new(place / "workflow.yaml", b"name: desk\n")
+            acknowledge()
+
+        return act
+
+    def observe(self, place: Path) -> Callable[[int], list[str]]:
+        """See ``Scenario``."""
+
+        def examined(acknowledged: int) -> list[str]:
+            found = [path.read_bytes() for path in place.glob("workflow.yaml")]
+            return [] if found in ([b"name: desk\n"], [] if not acknowledged else None) else [f"{found} is left"]
+
+        return examined
+
+
 def acting(operation: Operation, directory: Path, acknowledge: Acknowledge) -> Callable[[], None]:
     """Everything before the operation happens now, its steps when the result is called; each is acknowledged."""
     memory = operation.start(directory)
@@ -64,11 +93,11 @@ def _opened(directory: Path) -> MemoryManager:
     return manager
 
 
-SCENARIOS = {
+SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
     for operation in [*OPERATIONS.values(), BAD_EXAMPLE]
     for scenario in (FileScenario(operation), FileScenario(operation, is_living=True))
-}
+} | {NewFileScenario.name: NewFileScenario()}
 
 
 def main() -> None:

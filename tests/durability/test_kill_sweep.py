@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.durability.conftest import Program
-from tests.durability.kill_sweep import LIVING
+from tests.durability.kill_sweep import LIVING, NewFileScenario
 from tests.durability.operations import BAD_EXAMPLE, OPERATIONS
 
 pytestmark = [pytest.mark.kill, pytest.mark.usefixtures("require_tracing")]
@@ -55,6 +55,14 @@ def test_kills_do_no_harm_where_names_cannot_be_exchanged(
 ) -> None:
     """On a file system without RENAME_EXCHANGE the same holds, also if a file has only one name there, as on exFAT."""
     kills = program("tests.durability.kill_sweep", scratch, name, "--lacking", calls)
+
+    assert [] == _broken(kills)
+
+
+@pytest.mark.parametrize("lacking", [[], ["--lacking", "linkat"]])
+def test_a_killed_init_leaves_no_part_of_a_file(lacking: list[str], program: Program, scratch: Path) -> None:
+    """Also where a file has only one name."""
+    kills = program("tests.durability.kill_sweep", scratch, NewFileScenario.name, *lacking)
 
     assert [] == _broken(kills)
 
