@@ -52,6 +52,13 @@ def usage_error(message: str) -> click.UsageError:
     return click.UsageError(message, click.get_current_context())
 
 
+def filled(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Refuse a blank value, as a shell passes for a variable that is not set."""
+    if value is not None and not value.strip():
+        raise click.BadParameter("it is blank; give a text, or leave the option out")
+    return value
+
+
 class _PlainOption(click.Option):
     """An option whose help needs no cleaning, for which click would load ``inspect``: 9 of 100 ms.
 
@@ -120,6 +127,10 @@ class PlainCommand(click.Command):
     @params.setter
     def params(self, known: list[click.Parameter]) -> None:
         self._params = known
+
+    def get_short_help_str(self, limit: int = 1000) -> str:
+        """The first sentence, for the help of a group; click would cut it off after 45 characters or more."""
+        return super().get_short_help_str(1000)
 
 
 def command(

@@ -55,6 +55,14 @@ def test_every_command_takes_the_shared_options(name: str) -> None:
     assert set() == {"-w", "--workflow", "--json", "--color", "--debug"} - options
 
 
+@pytest.mark.parametrize("name", ["entries", "users", "sync"])
+def test_the_help_of_a_group_has_whole_sentences(name: str) -> None:
+    """What each command does, to its end."""
+    _, _, listed = run(name, "--help").out.partition("Commands:\n")
+
+    assert "." in listed and "..." not in listed
+
+
 def test_help_loads_no_command() -> None:
     """The list of commands is printed without importing pydantic, yaml or any command."""
     code = "import sys\nfrom memfiles.cli import main\ntry: main()\nfinally: print(*sys.modules)"

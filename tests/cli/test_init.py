@@ -41,6 +41,15 @@ def test_the_mirror_that_is_commented_out(project: Path) -> None:
     assert mirror == MirrorSpec(url="s3://my-bucket/my-workflow?region=eu-central-1")
 
 
+@pytest.mark.parametrize("given", [["s3://bucket/x"], ["s3:/x"], ["-w", "file:///x/workflow.yaml"]])
+def test_a_url_is_no_place_for_a_workflow(project: Path, given: list[str]) -> None:
+    """It would be a folder "s3:" here."""
+    ran = run("init", *given)
+
+    assert (2, True) == (ran.code, "is a URL, not a path" in ran.err)
+    assert {} == files_under(project)
+
+
 def test_the_schema_is_where_the_first_line_says(project: Path) -> None:
     """The first line of the workflow leads an editor to the schema that init wrote."""
     run("init")

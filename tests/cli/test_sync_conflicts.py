@@ -23,6 +23,14 @@ def in_conflict(there: Path, other: list[str]) -> None:
     run("edit", "notes", "--old", "Notes", "--new", "Theirs", *other)
 
 
+def test_no_conflict() -> None:
+    """It is said, in place of a table without rows."""
+    run("restore")
+    ran = run("sync", "conflicts")
+
+    assert (0, "", "no conflict\n") == (ran.code, ran.out, ran.err)
+
+
 def test_a_conflict_ends_with_4(here: Path, there: Path, other: list[str]) -> None:
     """The code is 4, the copy that lost is where the answer says, and the next push has nothing to do."""
     in_conflict(there, other)

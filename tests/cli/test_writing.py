@@ -36,6 +36,19 @@ def test_a_bullet_is_no_option(text: str) -> None:
     assert "# Notes\n" + text == run("read", "notes").out
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+def test_an_id_that_is_blank_is_refused(blank: str) -> None:
+    """As of a variable that is not set: a repetition would be a second change."""
+    appended, called = (
+        run("append", "notes", "x", "--call-id", blank),
+        ("call", "desk", "append_memory", "--call-id", blank),
+    )
+
+    assert (2, 2) == (appended.code, run(*called, '{"file": "notes", "content": "x"}').code)
+    assert "'--call-id': it is blank" in appended.err
+    assert "# Notes\n" == run("read", "notes").out
+
+
 @pytest.mark.parametrize("text", ["one", "- one"])
 def test_a_bullet_may_be_the_value_of_an_option(text: str) -> None:
     """It stays with its option, and the text is what is added."""

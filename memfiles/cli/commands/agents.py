@@ -15,7 +15,7 @@ import click
 
 from memfiles.cli import opening, output
 from memfiles.cli.failures import ToolFailed, end_on_signals, listening_on
-from memfiles.cli.options import argument, command, current, option, usage_error
+from memfiles.cli.options import argument, command, current, filled, option, usage_error
 from memfiles.errors import ExtraMissing
 from memfiles.tools.dialects import DIALECTS, render
 from memfiles.workflow.fields import TOOL_NAMES
@@ -126,7 +126,7 @@ def _tools_of(
 @opening.SESSION_LEVEL
 @option("--run", help="Run of the call, recorded in the history.")
 @opening.ACTOR
-@option("--call-id", help="Idempotency key: repeating the call with the same ID has no effect.")
+@option("--call-id", callback=filled, help="Idempotency key: repeating the call with the same ID has no effect.")
 @_TOOL_NAMES
 def call_command(agent: str, tool: str, arguments: str, tool_names: ToolNames | None, **given: str | None) -> None:
     """Call a tool as an agent would.

@@ -22,7 +22,7 @@ from memfiles.memory import keeper_of, look
 from memfiles.records.graphemes import harmless
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage import atomic, quarantine
-from memfiles.storage.home import home_of
+from memfiles.storage.home import home_of, url_scheme
 from memfiles.storage.journal import FOLDER as JOURNALS
 from memfiles.sync.status import kept_in, status_on_disk
 from memfiles.tools.json_schemas import SCHEMAS, as_text, workflow_schema
@@ -56,6 +56,8 @@ def init_command(directory: str | None) -> None:
 
 def _place(directory: str | None) -> tuple[Path, str]:
     """The folder and the name of the workflow to write."""
+    if scheme := url_scheme(directory or current().workflow):
+        raise usage_error(f"{scheme}// is a URL, not a path: init writes to a folder")
     workflow = Path(current().workflow)
     if directory is None:
         return workflow.parent, workflow.name

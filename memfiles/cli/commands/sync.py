@@ -97,7 +97,8 @@ def conflicts_command(name: str | None) -> None:
              _use_of(it), it.path)
             for it in found
         )  # fmt: skip
-        output.table(("AT", "NAME", "USER", "LEVEL", "LOST", "BYTES", "OF USE", "PATH"), rows, numeric=("BYTES",))
+        headers = ("AT", "NAME", "USER", "LEVEL", "LOST", "BYTES", "OF USE", "PATH")
+        output.table(headers, rows, numeric=("BYTES",), nothing="no conflict")
 
 
 @command(

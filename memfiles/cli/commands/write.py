@@ -14,7 +14,7 @@ import click
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound, failure_of
 from memfiles.cli.opening import FILE_USER, as_person, view, writing
-from memfiles.cli.options import Decorated, PlainCommand, argument, command, option, options, usage_error
+from memfiles.cli.options import Decorated, PlainCommand, argument, command, filled, option, options, usage_error
 from memfiles.errors import InvalidArgument, MemfilesError, MirrorRefused, MirrorUnavailable
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from memfiles.records.record import Actor, Record
 
 CALL_ID = option(
-    "--call-id", metavar="ID", help="Idempotency key: repeating the change with the same ID has no effect."
-)
+    "--call-id", metavar="ID", callback=filled,
+    help="Idempotency key: repeating the change with the same ID has no effect.",
+)  # fmt: skip
 
 
 def expected_revision(help: str, *, least: int) -> Callable[[Decorated], Decorated]:
