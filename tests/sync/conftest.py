@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,12 @@ from mirrors.memory import MemoryMirror
 from mirrors.urls import open_mirror
 from tests.mirrors.faulty_endpoint import FaultyEndpoint
 from tests.mirrors.servers import BUCKET, aws_environment, moto_url  # noqa: F401 (fixtures of every test here)
+from tests.sync.entry_machine import EntryMachine
 from tests.sync.signed_mirrors import NEW
 from tests.sync.sync_machines import write_shared_workflow
 
 Opener = Callable[..., Memory]
+Machines = Callable[..., EntryMachine]
 
 
 @pytest.fixture
@@ -114,3 +117,14 @@ def bucket(tmp_path: Path) -> Path:
     """A directory that is a mirror."""
     (tmp_path / "bucket").mkdir()
     return tmp_path / "bucket"
+
+
+@pytest.fixture
+def machine(tmp_path: Path, shared: Mirror) -> Iterator[Machines]:
+    """``machine(name, ...)`` opens the memory of a machine; ``through`` is the way to the mirror."""
+    with ExitStack() as ending:
+
+        def open_machine(name: str, *, through: Mirror | None = None, **settings: Any) -> EntryMachine:
+            return ending.enter_context(EntryMachine(tmp_path / name, through or shared, **settings))
+
+        yield open_machine
