@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import partial
@@ -136,10 +137,11 @@ def table(
     if not cells and nothing is not None:
         note(nothing)
         return
-    columns = zip(headers, *cells, strict=True)
-    aligned = "  ".join(f"{{:{'>' if column[0] in numeric else '<'}{max(map(len, column))}}}" for column in columns)
+    widest = [max(map(_columns_of, column)) for column in zip(headers, *cells, strict=True)]
     for number, row in enumerate([headers, *cells]):
-        text = _fitted(aligned.format(*row))
+        blanks = [" " * (wide - _columns_of(cell)) for cell, wide in zip(row, widest, strict=True)]
+        whole = zip(headers, row, blanks, strict=True)
+        text = _fitted("  ".join(blank + cell if header in numeric else cell + blank for header, cell, blank in whole))
         if number == 0 and (sys.stdout.isatty() or click.get_current_context().color):
             click.secho(text, dim=True)
         else:
@@ -173,7 +175,20 @@ records = partial(count, singular="record")
 def _fitted(text: str) -> str:
     """A line of a table, cut to the width of a terminal."""
     text = text.rstrip()
-    return text[: room - 1] + "…" if sys.stdout.isatty() and len(text) > (room := width()) else text
+    if not sys.stdout.isatty() or _columns_of(text) <= (room := width()):
+        return text
+    text = text[: room - 1]
+    while _columns_of(text) >= room:
+        text = text[:-1]
+    return text + "…"
+
+
+def _columns_of(text: str) -> int:
+    """How many columns of a terminal a text takes: a wide character takes two, a combining one none."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.category(character) in ("Mn", "Me", "Cf") for character in text)
 
 
 @contextmanager
@@ -211,7 +226,7 @@ def _show(text: str, pager: str) -> None:
     import shutil  # late: only a terminal needs it
 
     columns, lines = shutil.get_terminal_size()
-    needed = sum(max(1, -(-len(line) // columns)) for line in click.unstyle(text).splitlines())
+    needed = sum(max(1, -(-_columns_of(line) // columns)) for line in click.unstyle(text).splitlines())
     if needed < lines:  # one is the prompt's
         click.echo(text, nl=False)
         return

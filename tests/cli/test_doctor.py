@@ -14,7 +14,6 @@ from memfiles.cli.doctor.checks import check_file_system, file_system_of
 from memfiles.storage.events import utc_now
 from tests.cli.command_line import WORKFLOW, run
 from tests.cli.doctor_findings import amiss, declare, details, states
-from tests.mirrors.servers import BUCKET, aws_environment  # noqa: F401 (a fixture of every test here)
 from tests.support.workflows import write_workflow
 
 

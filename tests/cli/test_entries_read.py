@@ -249,3 +249,14 @@ def test_a_workflow_without_entries(project: Path, command: list[str]) -> None:
     assert (2, "") == (ran.code, ran.out)
     assert "entries: {}" in ran.err
     assert ["workflow.yaml"] == list(files_under(project))
+
+
+def test_wide_characters_take_two_columns() -> None:
+    """As in a terminal: what is next to them stays in line."""
+    for key in ("ab", "東京"):
+        saved(key, "x")
+
+    assert ["KEY   LEVEL     ", "ab    INTERNAL  ", "東京  INTERNAL  "] == [
+        row[: row.index("CATEGORY" if number == 0 else "general")]
+        for number, row in enumerate(entries("list").out.splitlines())
+    ]
