@@ -44,7 +44,8 @@ def shape_of_directory(directory: str) -> str:
     if set(directory.split("/")) <= {"", ".", ".."}:
         raise ValueError("the memory needs a directory of its own, such as .memory")
     if scheme_of(directory):  # with one slash as well, as by ``Path``: it would become a folder "s3:"
-        raise ValueError("this is a URL, not a path; a database is declared as `store`, a second copy as `mirror`")
+        otherwise = "a database is declared as `store`, a second copy as `mirror`; write ./ before the name of a folder"
+        raise ValueError(f"this is a URL, not a path: {otherwise}")
     try:
         directory.encode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
     except UnicodeEncodeError as error:

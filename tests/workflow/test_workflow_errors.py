@@ -72,7 +72,7 @@ def refusal(text: str) -> list[str]:
         ("memory: {secrets: NO}", "1:19: memory.secrets: use 'block', 'redact', 'warn' or 'off'"),
         ("memory: {directory: ~/x}", "1:21: memory.directory: '~' is not expanded"),
         ("memory: {directory: ../..}", "1:21: memory.directory: the memory needs a directory of its own"),
-        ("memory: {directory: 's3://b/desk'}", "1:21: memory.directory: this is a URL, not a path"),
+        ("memory: {directory: 's3://b/desk'}", "1:21: memory.directory: this is a URL, not a path: a database is"),
         ("memory: {mirror: {url: nowhere}}", "1:24: memory.mirror.url: this must be a URL"),
         (
             "memory: {mirror: {url: 's3://b', pull: often}}",
