@@ -59,6 +59,13 @@ def filled(_: click.Context, __: click.Parameter, value: str | None) -> str | No
     return value
 
 
+def on_disk(_: click.Context, __: click.Parameter, target: str) -> str:
+    """Refuse ``-`` for the target of an export: it is stdin elsewhere, and would be a folder of that name here."""
+    if target == "-":
+        raise click.BadParameter("an export goes to a folder or a file, not to stdout; ./- is one of that name")
+    return target
+
+
 class _PlainOption(click.Option):
     """An option whose help needs no cleaning, for which click would load ``inspect``: 9 of 100 ms.
 

@@ -251,6 +251,16 @@ def test_a_workflow_without_entries(project: Path, command: list[str]) -> None:
     assert ["workflow.yaml"] == list(files_under(project))
 
 
+@pytest.mark.parametrize("command", [["export"], ["users", "export", "ada"]])
+def test_an_export_to_stdout_is_refused(project: Path, command: list[str]) -> None:
+    """It would be a folder "-" or a file of that name."""
+    before = files_under(project)
+    ran = run(*command, "-")
+
+    assert (2, True) == (ran.code, "not to stdout" in ran.err)
+    assert before == files_under(project)
+
+
 def test_wide_characters_take_two_columns() -> None:
     """As in a terminal: what is next to them stays in line."""
     for key in ("ab", "東京"):

@@ -21,7 +21,7 @@ from memfiles.cli import opening, output
 from memfiles.cli.commands.entries import ask, end_with_forgotten, has_every_entry
 from memfiles.cli.commands.read import author
 from memfiles.cli.failures import NotFound, end_on_signals, listening_on
-from memfiles.cli.options import argument, command, current, group, option
+from memfiles.cli.options import argument, command, current, group, on_disk, option
 from memfiles.errors import ExtraMissing
 from memfiles.files.restore_report import FileView
 from memfiles.memory import look
@@ -227,7 +227,7 @@ def tombstones_command(user: str | None) -> None:
 
 @command("export", "memfiles users export ada ada-export", of=users_command)
 @argument("user")
-@argument("target", type=click.Path())
+@argument("target", type=click.Path(), callback=on_disk)
 @opening.ACTOR
 def export_command(user: str, target: str, actor: str | None) -> None:
     """Write all that is kept for a user to a folder.

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from memfiles.cli import output
 from memfiles.cli.failures import NotFound
 from memfiles.cli.opening import SessionOptions, as_session, changing_entries, load_workflow, reading_entries
-from memfiles.cli.options import argument, command, current, option, usage_error
+from memfiles.cli.options import argument, command, current, on_disk, option, usage_error
 from memfiles.entries.transfer.exchange import EXPORT_FORMATS, ExportFormat
 from memfiles.entries.transfer.formats import FORMATS, Format
 from memfiles.errors import InvalidArgument, RevisionConflict, StorageFailed
@@ -29,7 +29,7 @@ SHOWN = 20
 
 
 @command("export", "memfiles export backup --agent support", "memfiles export all.jsonl --agent support --format jsonl")
-@argument("target", type=click.Path())
+@argument("target", type=click.Path(), callback=on_disk)
 @option(
     "--format",
     "format",
