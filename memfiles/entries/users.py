@@ -277,13 +277,15 @@ class Users:
         self._blank_audit()
 
     def _blank_audit(self) -> None:
-        """Take the names of runs, calls and actors of forgotten users out of this directory's audit, once for each."""
+        """Take the names of runs, calls and actors of forgotten users out of this memory's audit, once for each."""
         if self._audit is None:
             return
         paths = self._db.index.ask(partial(database.not_blanked, owner=_GRAVES))
-        users = {it.user or it.uid for path in paths if (it := self._db.mark(path)) is not None}
-        if paths and self._audit.blank_runs(users):
+        if paths and self._audit.blank_runs(paths, self._user_at):
             self._db.index.change(lambda connection: database.note_blanked(connection, paths))
+
+    def _user_at(self, path: str) -> str:
+        return it.user or it.uid if (it := self._db.mark(path)) is not None else ""
 
     def _check_actor(self, actor: str | None) -> None:
         check_label(actor, what="actor")

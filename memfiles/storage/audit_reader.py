@@ -256,14 +256,14 @@ class AuditFiles:
             else:
                 yield name, month, None
 
-    def blank(self, users: Collection[str]) -> None:
+    def blank(self, tombstones: Collection[str], user_of: Callable[[str], str]) -> None:
         """See ``AuditPages``: a line keeps its length, so that what others append meanwhile stays whole."""
         try:
             root = Descriptor.of_directory(self._directory)
             months = [f"{AUDIT}/{name}" for name in _months_among(atomic.names(root, AUDIT))]
         except FileNotFoundError:
             return
-        runs: set[bytes] = set()
+        users, runs = {user_of(path) for path in tombstones}, set[bytes]()
         for month in months:
             with suppress(FileNotFoundError), _opened(root, month, os.O_RDONLY) as file:  # dropped meanwhile
                 runs |= runs_in(file, users)

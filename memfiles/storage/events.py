@@ -196,11 +196,11 @@ class AuditLog:
         """Write the lines that wait; never raises."""
         self._lines.flush()
 
-    def blank_runs(self, users: Collection[str]) -> bool:
+    def blank_runs(self, tombstones: Collection[str], user_of: Callable[[str], str]) -> bool:
         """See ``AuditPages.blank``; False after a failure, which is reported as of ``record``."""
         self._lines.flush()
         try:
-            self._lines.pages.blank(users)
+            self._lines.pages.blank(tombstones, user_of)
         except (OSError, MemfilesError) as error:
             self._lines.report(error)
             return False

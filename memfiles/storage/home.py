@@ -61,10 +61,11 @@ class AuditPages(Protocol):
         An unreadable line is None; its place may be a text that says why.
         """
 
-    def blank(self, users: Collection[str]) -> None:
-        """Remove the runs of users, given by their hashes, from all lines except those of other users.
+    def blank(self, tombstones: Collection[str], user_of: Callable[[str], str]) -> None:
+        """Remove the runs of users from all lines but those of others; ``user_of`` the path of a tombstone is a hash.
 
-        Their own lines also lose call ids and actors, except lines of an operator.
+        Their own lines also lose call ids and actors, except lines of an operator. Where each process has its own
+        index, nothing is done for a tombstone again, as its user may have come back.
         """
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def test_what_names_a_forgotten_user_is_blanked(tmp_path: Path) -> None:
     put(log, AuditEvent("forget-user", user=ada, actor="grace"))
     (month,) = (tmp_path / "audit").iterdir()
     before = month.stat().st_size
-    assert log.blank_runs({ada, "c" * 40})
+    assert log.blank_runs({ada, "c" * 40}, str)
     lines = [json.loads(line) for line in month.read_text().splitlines()]
 
     assert [("", "", ""), ("", "c2", None), ("of ada", "c3", "Bob"), (None, None, "grace")] == [

@@ -134,6 +134,20 @@ def test_sessions_of_several_memories(opened: Callable[..., memfiles.Memory]) ->
     assert (None, 1) == (other.entries.get(again, "mine"), len(other.users.tombstones("ada")))
 
 
+def test_a_user_who_came_back_keeps_her_runs_in_the_audit(opened: Callable[..., memfiles.Memory]) -> None:
+    """Whoever opens the memory next takes out the runs from before she was forgotten, if nobody did, and no others."""
+    one = opened()
+    for run in ("before", "since"):
+        one.entries.save(one.session("desk", user="ada", run=run), "plan", "Pro")
+        if run == "before":
+            one.users.forget("ada")
+    other = opened()
+    other.entries.list(other.session("desk", user="bob"))
+    runs = [event.run for event in other.audit().events if event.op == "save"]
+
+    assert ["since", ""] == runs
+
+
 def keys(session: Session) -> list[str]:
     """The keys of the entries that say something of zebras."""
     found = session.call("memory_search", {"query": "zebra"}).data

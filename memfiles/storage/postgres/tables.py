@@ -43,6 +43,10 @@ STATEMENTS: dict[str, LiteralString] = {
     "lines": "SELECT id, line FROM {s}.audit WHERE workspace = %(workspace)s AND month = %(month)s"
     " AND id < %(before)s ORDER BY id DESC LIMIT %(limit)s",
     "rewrite": "UPDATE {s}.audit SET line = %(line)b WHERE workspace = %(workspace)s AND id = %(id)s RETURNING id",
+    "not_blanked": "SELECT path FROM unnest(%(paths)s::text[]) AS path WHERE NOT EXISTS (SELECT FROM {s}.notes n"
+    " WHERE n.workspace = %(workspace)s AND n.name = 'blanked ' || path)",
+    "note_blanked": "INSERT INTO {s}.notes (workspace, name, body) SELECT %(workspace)s, 'blanked ' || path, ''"
+    " FROM unnest(%(paths)s::text[]) AS path ON CONFLICT DO NOTHING RETURNING 1",
     "drop": "WITH gone AS (DELETE FROM {s}.audit WHERE workspace = %(workspace)s AND month < %(before)s"
     " RETURNING month) SELECT DISTINCT month FROM gone ORDER BY month",
     "get_note": "SELECT body FROM {s}.notes WHERE workspace = %(workspace)s AND name = %(name)s",
@@ -173,9 +177,13 @@ class AuditRows:
                 for id, line in self._lines(month):
                     yield month + _MONTH_SUFFIX, id, bytes(line)
 
-    def blank(self, users: Collection[str]) -> None:
+    def blank(self, tombstones: Collection[str], user_of: Callable[[str], str]) -> None:
         from memfiles.storage.audit_reader import blanked, runs_in  # late: few users are ever forgotten
 
+        given = {"paths": [*tombstones], "what": _UNREAD}
+        if not (due := [path for (path,) in self._workspace.look("not_blanked", **given)]):
+            return
+        users = {user_of(path) for path in due}
         runs: set[bytes] = set()
         months = [month for (month,) in self._workspace.look("months", what=_UNREAD)]
         for month in months:
@@ -187,6 +195,7 @@ class AuditRows:
                     over[start : start + len(text)] = text
                 if over != line:
                     self._workspace.ask("rewrite", id=id, line=bytes(over), what=_UNCHANGED)
+        self._workspace.ask("note_blanked", paths=due, what=_UNCHANGED)
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:
         months = [month for (month,) in self._workspace.look("months", what=_UNREAD) if month < before]
