@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from memfiles.sync.replica import Replica
 
 SWEPT = ".state/swept"
-"""An empty file: when it was changed, the entries were swept last."""
+"""The note of when the entries were swept last, in seconds since 1970."""
 
 _PAUSES, _LONGEST_PAUSE_SECONDS = 24, 3600.0  # as of ``purge``
 
@@ -60,20 +60,22 @@ class Sweeps:
     def __init__(self, workflow: Workflow) -> None:
         kept = workflow.memory.retention
         self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, kept.expired / _PAUSES, kept.deleted / _PAUSES)
-        self._swept = workflow.place / SWEPT if isinstance(workflow.place, Path) else None
+        home = home_of(workflow.place, cache=workflow.cache)
+        self._notes, self._is_shared = home.notes, home.directory is None
 
     def are_due(self) -> bool:
-        """Whether that time is too long ago."""
+        """Whether that time is too long ago, or the home has a note of a forget that may be unfinished."""
         try:
-            return self._swept is None or not 0 <= time.time() - self._swept.stat().st_mtime < self._pause_seconds
-        except OSError:
+            swept = self._notes.get(SWEPT)
+            is_late = swept is None or not 0 <= time.time() - float(swept) < self._pause_seconds
+            return is_late or (self._is_shared and bool(self._notes.noted_forgets()))
+        except (OSError, ValueError, MemfilesError):
             return True
 
     def note(self) -> None:
         """Record a sweep now."""
-        with suppress(OSError):
-            if self._swept is not None:
-                self._swept.touch(0o600)
+        with suppress(OSError, MemfilesError):
+            self._notes.put(SWEPT, str(time.time()).encode())
 
 
 class LazyEntries:

@@ -17,6 +17,7 @@ import memfiles
 from memfiles.errors import StorageRefused, WorkflowError
 from memfiles.records.record import Actor
 from memfiles.storage.events import RecordChanged
+from memfiles.storage.home import home_of
 from memfiles.storage.postgres.migrations import VERSION
 from memfiles.sync.status import kept_conflicts, status_on_disk
 from memfiles.tools.session import Session
@@ -146,6 +147,19 @@ def test_a_user_who_came_back_keeps_her_runs_in_the_audit(opened: Callable[..., 
     runs = [event.run for event in other.audit().events if event.op == "save"]
 
     assert ["since", ""] == runs
+
+
+def test_soon_after_a_sweep_a_start_opens_no_entries(declare: Declare) -> None:
+    """Of a store they cost an index; only a forget of a dead process is finished by whoever comes next."""
+    path, are_open = declare(), []
+    for number in range(3):
+        with memfiles.open(path, watch=False) as memory:
+            memory.manager.append("notes", "- hello\n")
+            are_open.append(memory._entries._entries is not None)
+            if number == 1 and isinstance(memory.workflow.place, str):
+                home_of(memory.workflow.place).notes.note_forgets({"entries/desk/1.json": 1})
+
+    assert [True, False, isinstance(memory.workflow.place, str)] == are_open
 
 
 def keys(session: Session) -> list[str]:
