@@ -424,6 +424,23 @@ def test_what_is_to_be_erased_takes_no_place_in_a_list(tmp_path: Path, expired: 
     assert (["stays"], False) == ([each.found.key for each in found.entries], found.more)
 
 
+def test_the_latest_of_one_moment_are_the_same_in_every_index(tmp_path: Path) -> None:
+    """What was deleted or forgotten together is listed in one order, also by whoever asks for one or builds an index."""
+    visitor, listed = Visitor(), []
+    with entries_in(tmp_path) as entries:
+        for tag in ("forgotten", "deleted"):
+            entries.save_many(
+                visitor, [{"key": f"{tag}{number}", "content": "x", "tags": [tag]} for number in range(40)]
+            )
+        entries.forget(visitor, tag="forgotten")
+        entries.delete_many(visitor, [f"deleted{number}" for number in range(40)])
+        for limit in (1, 3, 40):
+            listed.append([each.id for each in entries.tombstones(visitor, limit=limit).tombstones])
+            listed.append([each.found.key for each in entries.deleted(visitor, limit=limit).entries])
+
+    assert [*(ids[:1] for ids in listed[4:]), *(ids[:3] for ids in listed[4:])] == listed[:4]
+
+
 def test_from_the_first_save_to_the_tombstone(tmp_path: Path) -> None:
     """Saved, updated, moved, renamed, merged, restored and deleted: one log has it all; a tombstone is left of it."""
     visitor, rules = Visitor(run="evt-1"), EntryRules(budget=Budget(max_entries=10))
