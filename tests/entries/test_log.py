@@ -425,7 +425,7 @@ def test_what_is_to_be_erased_takes_no_place_in_a_list(tmp_path: Path, expired: 
 
 
 def test_the_latest_of_one_moment_are_the_same_in_every_index(tmp_path: Path) -> None:
-    """What was deleted or forgotten together is listed in one order, also by whoever asks for one or builds an index."""
+    """What was deleted or forgotten together is listed in one order, however few of it are asked for."""
     visitor, listed = Visitor(), []
     with entries_in(tmp_path) as entries:
         for tag in ("forgotten", "deleted"):
