@@ -28,6 +28,7 @@ from memfiles.storage.events import Origin, RecordChanged, Subscribers
 from memfiles.storage.fork_safety import MANY, collector_paused, renew_in_child
 from memfiles.storage.record_kinds import Observed, RecordKind, assessed, news_of, unusable
 from memfiles.storage.record_store import NOTHING, ChangeSet, Decide, Records, RecordStore
+from memfiles.storage.store import with_files
 
 KNOWN_BYTES_MAX = 32 * 2**20
 """How much memory the undeclared records take that are remembered as last seen, in bytes, so that reading one again
@@ -276,7 +277,10 @@ class RecordRepository(Generic[R]):
             found = records.find(path) if signature is not None else None
             if found is None:
                 return self._kind.absent(before, path=path)
-            return assessed(self._kind, self._kind.decode(found[0], path=path), found[1], before=before, now=self._now)
+            record, known = self._kind.decode(found[0], path=path), before.last_stored if before is not None else None
+            if with_files(self.store) is None and not self._kind.is_written(record, known=known):
+                before = _NO_RECORD  # nobody can edit it by hand: a backup of the store was put back
+            return assessed(self._kind, record, found[1], before=before, now=self._now)
         except RecordCorrupt as error:
             if before is None and self._kind.is_declared:
                 raise

@@ -21,6 +21,7 @@ from memfiles.storage.home import home_of
 from memfiles.storage.postgres.migrations import VERSION
 from memfiles.sync.status import kept_conflicts, status_on_disk
 from memfiles.tools.session import Session
+from tests.conftest import unavailable
 from tests.support import ROOT
 from tests.support.postgres import OUTSIDER, ROLE, PostgresServer
 from tests.support.workflows import write_workflow
@@ -377,6 +378,32 @@ def test_a_purge_ends_well_where_notes_of_commits_stay(
 
     assert (0, 0) == (purged.expired, purged.deleted)
     assert "old notes of commits are not removed yet" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_worker_takes_no_backup_that_was_put_back_for_hand_edits(server: PostgresServer, tmp_path: Path) -> None:
+    """It shows the earlier revisions, changes them, and loses nothing that only the mirror has by then."""
+    if server.folder is None:
+        unavailable("MEMFILES_TEST_DSN names a server that is not ours")
+    (tmp_path / "mirror").mkdir()
+    place, mirror = json.dumps(server.url(server.workspace())), f'mirror: {{url: "file://{tmp_path}/mirror"}}'
+    with memfiles.open(write_workflow(tmp_path, TEXT.format(place=f"store: {place}", mirror=mirror))) as memory:
+        manager, entries, session = memory.manager, memory.entries, memory.session("desk")
+        before = manager.append("notes", "one\n").revision, entries.save(session, "tea", "green").revision
+        assert memory.sync.flush()
+        with server.going_back():
+            manager.append("notes", "two\n")
+            entries.save(session, "tea", "black")
+            assert memory.sync.flush()
+        found = entries.get(session, "tea")
+        assert found is not None and before == (manager.card("notes").revision, found.revision)
+        manager.append("notes", "three\n")
+        memory.sync.pull()
+        assert memory.sync.flush()
+        found = entries.get(session, "tea")
+
+        assert ("# Notes\none\ntwo\nthree\n", "black") == (manager.read("notes"), found and found.content)
+        assert [] == memory.sync.conflicts()
 
 
 def test_nothing_of_psycopg_is_loaded_without_a_store(tmp_path: Path) -> None:
