@@ -180,8 +180,8 @@ class AuditRows:
     def blank(self, tombstones: Collection[str], user_of: Callable[[str], str]) -> None:
         from memfiles.storage.audit_reader import blanked, runs_in  # late: few users are ever forgotten
 
-        given = {"paths": [*tombstones], "what": _UNREAD}
-        if not (due := [path for (path,) in self._workspace.look("not_blanked", **given)]):
+        due = [path for (path,) in self._workspace.look("not_blanked", paths=[*tombstones], what=_UNREAD)]
+        if not due:
             return
         users = {user_of(path) for path in due}
         runs: set[bytes] = set()
