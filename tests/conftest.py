@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
@@ -29,6 +30,8 @@ settings.register_profile(
     "house", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )  # others use the machine
 settings.load_profile("house")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # after a `&` it is ignored, also by children
 
 SERVERS = {"moto_url", "serving", "talk"}  # the fixtures that start one
 DRIVING_FRAMEWORKS = (  # to import agent frameworks takes seconds

@@ -230,7 +230,6 @@ def test_a_reader_that_goes_away(project: Path) -> None:
 
 def test_an_interrupt(project: Path) -> None:
     """Ctrl-C ends with 130 and one word."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits that nohup has it ignored
     with subprocess.Popen([*PYTHON, "append", "notes", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
         wait_until_reading(waiting.pid)
         waiting.send_signal(signal.SIGINT)
@@ -244,7 +243,6 @@ def test_an_interrupt(project: Path) -> None:
 INTERRUPTED = """
 import os, signal, sys
 moment = sys.argv.pop(1)
-signal.signal(signal.SIGINT, signal.default_int_handler)
 def hook(event, args):
     if event == "import" and args[0] == moment:
         os.kill(os.getpid(), signal.SIGINT)
