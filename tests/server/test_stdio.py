@@ -284,6 +284,7 @@ def test_a_person_at_a_terminal_is_told_what_it_waits_for(tmp_path: Path) -> Non
     assert b"waiting for an MCP client, which starts this command itself; Ctrl-C ends it\n" == ran.stderr
 
 
+@pytest.mark.directory("it changes a file by hand")
 @pytest.mark.slow
 def test_a_warning_is_on_stderr_once(tmp_path: Path) -> None:
     """In the format of the log; a command prints it without that."""
