@@ -10,7 +10,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from memfiles.entries.results import Found
-from memfiles.inspector.desk import Lens, acting
+from memfiles.inspector.inspected_memory import ViewedSession, acting
 from memfiles.inspector.view import PAGE_ROWS, PageView, Route, difference, edited_of, tags_in
 from memfiles.records.entry import KINDS
 from memfiles.tools.session import Session
@@ -36,17 +36,17 @@ class EntryLine(Struct, frozen=True):
 
 def entries(view: PageView) -> Response:
     """The entries that a session sees: matches of a query, or all that pass the filters, the last changed first."""
-    desk, lens = view.desk, view.desk.lens(view.asked)
+    inspected, viewed = view.inspected, view.inspected.viewed(view.asked)
     query, tag = view.chosen("q"), view.chosen("tag", as_sent=True)
     asked: dict[str, Any] = {name: view.chosen(name) for name in ("category", "kind", "since")}
     asked["tags"] = [tag] if tag else []
     lines, more, results = list[EntryLine](), None, None
-    with desk.session(lens) as session:
+    with inspected.session(viewed) as session:
         if query is not None:
-            results = desk.memory.entries.search(session, query, max_results=PAGE_ROWS, **asked)
+            results = inspected.memory.entries.search(session, query, max_results=PAGE_ROWS, **asked)
             lines = [EntryLine(it.found, it.snippet, it.legs, it.score) for it in results.matches]
         else:
-            page = desk.memory.entries.list(
+            page = inspected.memory.entries.list(
                 session, order="updated", limit=PAGE_ROWS, cursor=view.chosen("cursor", as_sent=True), **asked
             )
             lines, more = [EntryLine(found, found.content) for found in page.memories], page.next
@@ -54,37 +54,37 @@ def entries(view: PageView) -> Response:
     filters = {name: value for name, value in known.items() if value}
     return view.render(
         "entries.html",
-        lens=lens,
+        viewed=viewed,
         lines=lines,
         query=query,
         results=results,
         filters=filters,
         kinds=KINDS,
         legs=LEGS,
-        next=view.url("/entries", **lens.fields, **filters, cursor=more) if more else None,
+        next=view.url("/entries", **viewed.fields, **filters, cursor=more) if more else None,
     )
 
 
 def entry(view: PageView) -> Response:
     """One entry: its text, why it is in the prompt or not, and its history."""
-    desk, lens, key = view.desk, view.desk.lens(view.asked), view.asked.get("key", "")
+    inspected, viewed, key = view.inspected, view.inspected.viewed(view.asked), view.asked.get("key", "")
     base, to = view.number("from"), view.number("to")
-    with desk.session(lens) as session:
-        log = desk.memory.entries.log(session, key)
-        explained = desk.memory.entries.explain(session, key)
+    with inspected.session(viewed) as session:
+        log = inspected.memory.entries.log(session, key)
+        explained = inspected.memory.entries.explain(session, key)
         if to is not None and base is None:
             base = max((it.revision for it in log.changes if it.revision and it.revision < to), default=None)
-        compared = difference(partial(desk.memory.entries.diff, session, key), base, to)
+        compared = difference(partial(inspected.memory.entries.diff, session, key), base, to)
     return view.render(
         "entry.html",
-        lens=lens,
-        own=acting(lens, level=log.found.level, scope=log.scope),
+        viewed=viewed,
+        own=acting(viewed, level=log.found.level, scope=log.scope),
         log=log,
         found=log.found,
         explained=explained,
         kinds=KINDS,
         **compared,
-        url=view.url(ONE, **lens.fields, key=key),
+        url=view.url(ONE, **viewed.fields, key=key),
     )
 
 
@@ -95,10 +95,10 @@ def edit(view: PageView) -> Response:
     given |= {"tags": tags_in(form.get("tags", "")), "kind": view.chosen("kind")}
 
     def changed(session: Session, key: str) -> str:
-        found = view.desk.memory.entries.get(session, key)
+        found = view.inspected.memory.entries.get(session, key)
         edited = given["content"] if found is None else edited_of(found.content, given["content"])
         given["content"] = edited if found is None or edited != found.content else None  # so that its confidence stays
-        saved = view.desk.memory.entries.update(session, key, **given, expected_revision=view.number("revision"))
+        saved = view.inspected.memory.entries.update(session, key, **given, expected_revision=view.number("revision"))
         warned = "".join(f" {warning}" for warning in saved.warnings)
         return f"Saved: {key} is revision {saved.revision} now.{warned}"
 
@@ -110,7 +110,7 @@ def pin(view: PageView) -> Response:
     pinned = view.form.get("pinned") == "yes"
 
     def changed(session: Session, key: str) -> str:
-        view.desk.memory.entries.update(session, key, pinned=pinned)
+        view.inspected.memory.entries.update(session, key, pinned=pinned)
         return f"{key} is pinned now." if pinned else f"{key} is no longer pinned."
 
     return _acted(view, changed)
@@ -120,7 +120,7 @@ def delete(view: PageView) -> Response:
     """Hide the entry; it can be restored."""
 
     def changed(session: Session, key: str) -> str:
-        gone = view.desk.memory.entries.delete(session, key, expected_revision=view.number("revision"))
+        gone = view.inspected.memory.entries.delete(session, key, expected_revision=view.number("revision"))
         again = f" What {gone.revealed.level} has under this key is visible again." if gone.revealed else ""
         return f"{key} is deleted; restore it from its page or from Deleted.{again}"
 
@@ -131,7 +131,7 @@ def restore(view: PageView) -> Response:
     """Bring a deleted, evicted or expired entry back."""
 
     def changed(session: Session, key: str) -> str:
-        saved = view.desk.memory.entries.restore(session, key)
+        saved = view.inspected.memory.entries.restore(session, key)
         return f"{key} is back, as revision {saved.revision}."
 
     return _acted(view, changed)
@@ -142,19 +142,19 @@ def undo(view: PageView) -> Response:
 
     def changed(session: Session, key: str) -> str:
         to, seen = view.number("to_revision"), view.number("revision")
-        saved = view.desk.memory.entries.undo(session, key, to, expected_revision=seen)
+        saved = view.inspected.memory.entries.undo(session, key, to, expected_revision=seen)
         return f"{key} has its earlier text again, as revision {saved.revision}."
 
     return _acted(view, changed)
 
 
 def _acted(view: PageView, change: Callable[[Session, str], str]) -> Response:
-    """Make a change in a session that may make it, then show the page of the lens that the operator came from."""
-    desk, key = view.desk, view.form.get("key", "")
-    seen = {name: view.form.get(f"seen_{name}", view.form.get(name, "")) for name in Lens.__struct_fields__}
+    """Make a change in a session that may make it, then show the page that the operator came from."""
+    inspected, key = view.inspected, view.form.get("key", "")
+    seen = {name: view.form.get(f"seen_{name}", view.form.get(name, "")) for name in ViewedSession.__struct_fields__}
 
     def done() -> str:
-        with desk.session(desk.lens(view.form)) as session:
+        with inspected.session(inspected.viewed(view.form)) as session:
             return change(session, key)
 
     def again(failed: PageView) -> Response:

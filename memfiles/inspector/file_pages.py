@@ -19,11 +19,11 @@ CONFLICTS = "/conflicts"
 
 def file_page(view: PageView) -> Response:
     """The content, the history, and the difference between two revisions."""
-    desk, uid, user = view.desk, view.path["uid"], view.user or ""
-    record = desk.file(uid, user)
+    inspected, uid, user = view.inspected, view.path["uid"], view.user or ""
+    record = inspected.file(uid, user)
     to = view.number("to")
     base = view.number("from", to - 1 if to is not None else None)
-    diff = partial(desk.memory.manager.diff, uid, user=user or None)
+    diff = partial(inspected.memory.manager.diff, uid, user=user or None)
     return view.render(
         "file.html",
         record=record,
@@ -31,7 +31,7 @@ def file_page(view: PageView) -> Response:
         share=share_of(record.max_size_bytes, used=record.size_bytes),
         changes=record.history[::-1],
         **difference(diff, base, to),
-        conflicts=[it for it in desk.conflicts() if it.user == user and _is_of(it, uid)],
+        conflicts=[it for it in inspected.conflicts() if it.user == user and _is_of(it, uid)],
         url=view.url(f"/files/{uid}", user=user),
     )
 
@@ -43,7 +43,7 @@ def _is_of(conflict: Conflict, uid: str) -> bool:
 
 def download(view: PageView) -> Response:
     """The content as a file."""
-    record = view.desk.file(view.path["uid"], view.user or "")
+    record = view.inspected.file(view.path["uid"], view.user or "")
     headers = {"Content-Disposition": f'attachment; filename="{record.name}.md"'}
     return Response(record.content, media_type="text/markdown; charset=utf-8", headers=headers)
 
@@ -52,8 +52,8 @@ def edit(view: PageView) -> Response:
     """Replace the content, unless somebody changed it since the page was loaded."""
 
     def replaced(uid: str, given: dict[str, Any]) -> Receipt:
-        edited = edited_of(view.desk.file(uid, view.user or "").content, view.form.get("content", ""))
-        return view.desk.memory.manager.replace(uid, edited, **given)
+        edited = edited_of(view.inspected.file(uid, view.user or "").content, view.form.get("content", ""))
+        return view.inspected.memory.manager.replace(uid, edited, **given)
 
     return _changed(view, replaced)
 
@@ -64,7 +64,7 @@ def append(view: PageView) -> Response:
 
     def added(uid: str, given: dict[str, Any]) -> Receipt:
         given.pop("expected_revision")
-        return view.desk.memory.manager.append(uid, text if text.endswith("\n") else text + "\n", **given)
+        return view.inspected.memory.manager.append(uid, text if text.endswith("\n") else text + "\n", **given)
 
     return _changed(view, added)
 
@@ -72,18 +72,18 @@ def append(view: PageView) -> Response:
 def undo(view: PageView) -> Response:
     """Undo the last change, or go back to a revision."""
     to = view.number("to_revision")
-    return _changed(view, lambda uid, given: view.desk.memory.manager.undo(uid, to_revision=to, **given))
+    return _changed(view, lambda uid, given: view.inspected.memory.manager.undo(uid, to_revision=to, **given))
 
 
 def redact(view: PageView) -> Response:
     """Remove a text from the content and everything kept of it, once the name of the file was typed."""
-    desk, uid, user = view.desk, view.path["uid"], view.user
+    inspected, uid, user = view.inspected, view.path["uid"], view.user
 
     def done() -> str:
-        record = desk.file(uid, user or "")
+        record = inspected.file(uid, user or "")
         if not view.typed(record.name):
             raise InvalidArgument(f"type {record.name} to confirm; nothing was changed")
-        found = desk.memory.manager.redact(uid, view.form.get("text", ""), by=desk.by, user=user)
+        found = inspected.memory.manager.redact(uid, view.form.get("text", ""), by=inspected.by, user=user)
         return f"Removed from the content and the history, as revision {found.receipt.revision}."
 
     return view.act(done, then=view.url(f"/files/{uid}", user=user), page=file_page)
@@ -91,7 +91,7 @@ def redact(view: PageView) -> Response:
 
 def conflicts(view: PageView) -> Response:
     """The conflicts, newest first, and the chosen one next to its record."""
-    found, begin = view.desk.conflicts(), rows_before(view)
+    found, begin = view.inspected.conflicts(), rows_before(view)
     return view.render(
         "conflicts.html",
         conflicts=found[begin : begin + PAGE_ROWS],
@@ -102,15 +102,17 @@ def conflicts(view: PageView) -> Response:
 
 def resolve(view: PageView) -> Response:
     """Settle a conflict: keep the record, take the copy, or take a text that the operator made of both."""
-    desk, path, take = view.desk, view.chosen("path") or "", view.chosen("take")
+    inspected, path, take = view.inspected, view.chosen("path") or "", view.chosen("take")
 
     def done() -> str:
-        chosen = next((it for it in desk.conflicts() if it.path == path), None)
+        chosen = next((it for it in inspected.conflicts() if it.path == path), None)
         if chosen is None:
             raise InvalidArgument("this conflict no longer exists; it may have been settled in the meantime")
         edited = edited_of(chosen.current or "", view.form.get("text", ""))
         given: dict[str, Any] = {"text": edited} if take == "text" else {"take": take}
-        settled = desk.memory.sync.resolve(path, **given, expected_revision=view.number("revision"), by=desk.by)
+        settled = inspected.memory.sync.resolve(
+            path, **given, expected_revision=view.number("revision"), by=inspected.by
+        )
         after = "the record stays as it is" if settled.revision is None else f"it is revision {settled.revision} now"
         return f"The conflict of {settled.name} is settled: {after}."
 
@@ -120,10 +122,10 @@ def resolve(view: PageView) -> Response:
 def _changed(view: PageView, change: Callable[[str, dict[str, Any]], Receipt]) -> Response:
     """Change the file in the path as the operator, at the revision that the page showed."""
     uid, user = view.path["uid"], view.user
-    given = {"by": view.desk.by, "expected_revision": view.number("revision"), "user": user}
+    given = {"by": view.inspected.by, "expected_revision": view.number("revision"), "user": user}
 
     def done() -> str:
-        view.desk.file(uid, user or "")  # refuses what is not shown
+        view.inspected.file(uid, user or "")  # refuses what is not shown
         receipt = change(uid, given)
         warned = f" {receipt.warning}." if receipt.warning else ""
         return f"Saved: {receipt.name} is revision {receipt.revision} now.{warned}"

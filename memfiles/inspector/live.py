@@ -12,7 +12,7 @@ from contextlib import suppress
 from starlette.responses import StreamingResponse
 
 from memfiles.errors import MemfilesError
-from memfiles.inspector.view import Shelf
+from memfiles.inspector.view import ServerState
 from memfiles.memory import Memory
 from memfiles.storage.events import RecordChanged
 
@@ -22,11 +22,11 @@ MIRROR_SECONDS = 2.0  # how often the state of a mirror is looked at while someb
 
 
 class Live:
-    """The pages that listen, to changes at ``levels``. Erased text is removed from ``shelf``."""
+    """The pages that listen, to changes at ``levels``. Erased text is removed from ``state``."""
 
-    def __init__(self, memory: Memory, levels: Collection[str], shelf: Shelf) -> None:
+    def __init__(self, memory: Memory, levels: Collection[str], state: ServerState) -> None:
         self._memory = memory
-        self._shelf = shelf
+        self._state = state
         self._levels = levels
         self._waiting: set[asyncio.Event] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -74,7 +74,7 @@ class Live:
     def _heard(self, event: RecordChanged) -> None:
         """Pass a change on, in the thread that made or noticed it."""
         if event.erased:
-            self._shelf.prompts = {}  # a page that is being made puts what it read before into the old one
+            self._state.prompts = {}  # a page that is being made puts what it read before into the old one
         level = event.level or self._memory.manager.levels.get(event.uid)  # the record of a user's file has none
         if self._loop is not None and (not level or level in self._levels):
             with suppress(RuntimeError):  # the loop has ended

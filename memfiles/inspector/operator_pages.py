@@ -31,11 +31,11 @@ EXPORTS: dict[ExportFormat, tuple[str, str, str]] = {
 
 def users(view: PageView) -> Response:
     """The users, the last changed or the fullest budget first, and how much is kept for each."""
-    desk = view.desk
+    inspected = view.inspected
     order: UserOrder = "share" if view.chosen("order") == "share" else "updated"
     rows = min(view.number("rows") or PAGE_ROWS, PAGE_ROWS)
-    found = desk.memory.users.list(level=desk.ceiling, order=order, limit=rows + 1, skip=rows_before(view))
-    forgotten = desk.memory.users.tombstones(limit=PAGE_ROWS + 1)
+    found = inspected.memory.users.list(level=inspected.ceiling, order=order, limit=rows + 1, skip=rows_before(view))
+    forgotten = inspected.memory.users.tombstones(limit=PAGE_ROWS + 1)
     return view.render(
         "users.html",
         users=found[:rows],
@@ -48,30 +48,30 @@ def users(view: PageView) -> Response:
 
 def user_page(view: PageView) -> Response:
     """One user: the kept records, how many a forget would remove, and the tombstones that prove one."""
-    desk, name = view.desk, view.user or ""
-    kept = desk.memory.users.list(user=name, level=desk.ceiling)
+    inspected, name = view.inspected, view.user or ""
+    kept = inspected.memory.users.list(user=name, level=inspected.ceiling)
     return view.render(
         "user.html",
         name=name,
         kept=kept[0] if kept else None,
-        counted=desk.memory.users.forget(name, dry_run=True) if desk.ceiling is None else None,
-        tombstones=desk.memory.users.tombstones(name),
-        per_user=[file for file in desk.files() if file.per is not None],
+        counted=inspected.memory.users.forget(name, dry_run=True) if inspected.ceiling is None else None,
+        tombstones=inspected.memory.users.tombstones(name),
+        per_user=[file for file in inspected.files() if file.per is not None],
     )
 
 
 def forget_user(view: PageView) -> Response:
     """Forget a user for good, once the name was typed."""
-    name, memory = view.user or "", view.desk.memory
+    name, memory = view.user or "", view.inspected.memory
 
     def done() -> str:
-        view.desk.check_all_levels()
+        view.inspected.check_all_levels()
         if not view.typed(name):
             raise InvalidArgument(f"type the name of the user, {name}, to confirm; nothing was forgotten")
         count = memory.users.forget(name, dry_run=True).count
         if count != view.number("count"):
             raise InvalidArgument(f"the user has {count} records by now; nothing was forgotten, so check them again")
-        found = memory.users.forget(name, why=view.form.get("why", ""), actor=view.desk.operator)
+        found = memory.users.forget(name, why=view.form.get("why", ""), actor=view.inspected.operator)
         return f"Forgotten for good: {counted(found.count, 'record')} of this user. The tombstone below proves it."
 
     return view.act(done, then=view.url(USER, user=name), page=user_page)
@@ -79,11 +79,11 @@ def forget_user(view: PageView) -> Response:
 
 def export_user(view: PageView) -> Response:
     """All that is kept of a user, as an archive."""
-    name, desk = view.user or "", view.desk
+    name, inspected = view.user or "", view.inspected
 
     def written(path: Path) -> None:
-        desk.check_all_levels()
-        if not desk.memory.users.export(name, path, actor=desk.operator).count:
+        inspected.check_all_levels()
+        if not inspected.memory.users.export(name, path, actor=inspected.operator).count:
             raise EntryNotFound("nothing is kept for this user")
 
     return _download(view, written, name=f"user-{name}", suffix=".zip", media="application/zip", page=user_page)
@@ -91,12 +91,12 @@ def export_user(view: PageView) -> Response:
 
 def audit(view: PageView) -> Response:
     """Who did what to which record, newest first."""
-    desk, asked = view.desk, {name: view.chosen(name) for name in FILTERS} | {"user": view.user}
+    inspected, asked = view.inspected, {name: view.chosen(name) for name in FILTERS} | {"user": view.user}
     rows = min(view.number("rows") or AUDIT_ROWS, AUDIT_ROWS)
     trail = AuditTrail(())
     try:
         page = asked | {"until": view.chosen("older") or asked["until"]}
-        trail = desk.memory.audit(**page, level=desk.ceiling, limit=rows)
+        trail = inspected.memory.audit(**page, level=inspected.ceiling, limit=rows)
     except InvalidArgument as error:
         view.error = error
     return view.render(
@@ -112,30 +112,30 @@ def audit(view: PageView) -> Response:
 
 def export_page(view: PageView) -> Response:
     """Choose what to export, and how."""
-    lens = view.desk.lens(view.asked)
-    return view.render("export.html", lens=lens, formats=EXPORTS, chosen=view.chosen("format") or "zip")
+    viewed = view.inspected.viewed(view.asked)
+    return view.render("export.html", viewed=viewed, formats=EXPORTS, chosen=view.chosen("format") or "zip")
 
 
 def export(view: PageView) -> Response:
-    """The entries that a session of the lens sees, as a file."""
-    desk, lens = view.desk, view.desk.lens(view.asked)
+    """The entries that the viewed session sees, as a file."""
+    inspected, viewed = view.inspected, view.inspected.viewed(view.asked)
     format: ExportFormat = next((known for known in EXPORTS if known == view.chosen("format")), "zip")
     _, suffix, media = EXPORTS[format]
 
     def written(path: Path) -> None:
         target = path.with_suffix("") if format == "markdown" else path
-        with desk.session(lens) as session:
-            desk.memory.entries.export(session, target, format=format)
+        with inspected.session(viewed) as session:
+            inspected.memory.entries.export(session, target, format=format)
         if format == "markdown":
             path.write_bytes(b"\n".join(each.read_bytes() for each in sorted(target.iterdir())))
 
-    name = "-".join(part for part in (lens.agent, lens.user, lens.level) if part)
+    name = "-".join(part for part in (viewed.agent, viewed.user, viewed.level) if part)
     return _download(view, written, name=name, suffix=suffix, media=media, page=export_page)
 
 
 def named(view: PageView) -> Callable[[AuditEvent], tuple[str, str | None]]:
     """A function from an event to the name of its record, and the address of a file's page."""
-    files = {file.uid: file.name for file in view.desk.files()}
+    files = {file.uid: file.name for file in view.inspected.files()}
 
     def record(event: AuditEvent) -> tuple[str, str | None]:
         if event.path is None:

@@ -39,14 +39,14 @@ class Bar(Struct, frozen=True):
 
 def overview(view: PageView) -> Response:
     """The files, budgets and mirror, and what a person should look at."""
-    desk, wanted, begin = view.desk, view.chosen("name"), rows_before(view)
-    files = [file for file in desk.files() if wanted is None or wanted.lower() in file.name.lower()]
+    inspected, wanted, begin = view.inspected, view.chosen("name"), rows_before(view)
+    files = [file for file in inspected.files() if wanted is None or wanted.lower() in file.name.lower()]
     rows = [_row(view, file) for file in files[begin : begin + PAGE_ROWS]]
-    found = desk.memory.stats(None, level=desk.ceiling)
+    found = inspected.memory.stats(None, level=inspected.ceiling)
     return view.render(
         "overview.html",
         stats=found,
-        sync=desk.memory.sync.status(),
+        sync=inspected.memory.sync.status(),
         rows=rows,
         count=len(files),
         **pager(view, "/", is_more=begin + PAGE_ROWS < len(files), name=wanted),
@@ -59,7 +59,7 @@ def activity(view: PageView) -> Response:
     """Growth and writes over time; not part of the overview, as it reads the whole audit."""
     span = view.chosen("span") or "30d"
     every, count = SPANS.get(span, SPANS["30d"])
-    found = view.desk.memory.stats(span if span in SPANS else "30d", every=every, level=view.desk.ceiling)  # type: ignore[arg-type]
+    found = view.inspected.memory.stats(span if span in SPANS else "30d", every=every, level=view.inspected.ceiling)  # type: ignore[arg-type]
     periods = _whole(found, count)
     charts = {
         "Writes": _bars([(it.at, it.writes) for it in periods]),
@@ -72,11 +72,11 @@ def activity(view: PageView) -> Response:
 
 
 def _row(view: PageView, file: MemoryFile) -> FileRow:
-    level = file.level or view.desk.memory.workflow.levels.lowest
+    level = file.level or view.inspected.memory.workflow.levels.lowest
     if file.per is not None:
         return FileRow(file, level)
     try:
-        record = view.desk.file(file.uid)
+        record = view.inspected.file(file.uid)
     except (RecordCorrupt, StorageFailed) as error:
         return FileRow(file, level, problem=str(error))
     share, last = share_of(record.max_size_bytes, used=record.size_bytes), next(reversed(record.history), None)

@@ -48,24 +48,30 @@ class SeenTexts(Struct, frozen=True):
 
 
 def prompt(view: PageView) -> Response:
-    """The texts that a session of the lens would give the model now."""
-    desk, lens, query = view.desk, view.desk.lens(view.asked), view.chosen("q")
-    dialect, known = view.chosen("dialect") or "anthropic", view.shelf.prompts
-    with desk.session(lens) as session:
+    """The texts that the viewed session would give the model now."""
+    inspected, viewed, query = view.inspected, view.inspected.viewed(view.asked), view.chosen("q")
+    dialect, known = view.chosen("dialect") or "anthropic", view.state.prompts
+    with inspected.session(viewed) as session:
         texts = {"System prompt": session.system_prompt()}
         if query is not None:
             texts["Recall block"] = session.recall(query).text
         texts["Tools"] = json.dumps(session.tools(dialect), indent=2, ensure_ascii=False)
-    choice = lens.query(q=query, dialect=dialect)
+    choice = viewed.query(q=query, dialect=dialect)
     seen = _noted(known.get(choice), tuple(texts.values()))
-    view.shelf.keep(known, choice, seen)
+    view.state.keep(known, choice, seen)
     before = seen.before or seen.texts
     shown = [
         PromptPart(title, text, diff_between(old, text, names=("before", "now")))
         for (title, text), old in zip(texts.items(), before, strict=True)
     ]
     return view.render(
-        "prompt.html", lens=lens, query=query or "", dialect=dialect, dialects=sorted(DIALECTS), shown=shown, seen=seen
+        "prompt.html",
+        viewed=viewed,
+        query=query or "",
+        dialect=dialect,
+        dialects=sorted(DIALECTS),
+        shown=shown,
+        seen=seen,
     )
 
 
@@ -78,14 +84,16 @@ def _noted(known: SeenTexts | None, texts: tuple[str, ...]) -> SeenTexts:
 
 def changes(view: PageView) -> Response:
     """The changes since the agent's last call that it can see; a page of its own, as it may read much of the audit."""
-    desk, lens = view.desk, view.desk.lens(view.asked)
-    by_agent = desk.memory.audit(agent=lens.agent, user=lens.user or None, level=desk.ceiling, limit=LOOKED_AT)
-    last = next((event for event in by_agent.events if event.actor != desk.operator), None)
-    with desk.session(lens) as session:
-        since = desk.memory.audit(since=last.at, level=desk.ceiling, limit=AUDITED_MAX) if last else by_agent
+    inspected, viewed = view.inspected, view.inspected.viewed(view.asked)
+    by_agent = inspected.memory.audit(
+        agent=viewed.agent, user=viewed.user or None, level=inspected.ceiling, limit=LOOKED_AT
+    )
+    last = next((event for event in by_agent.events if event.actor != inspected.operator), None)
+    with inspected.session(viewed) as session:
+        since = inspected.memory.audit(since=last.at, level=inspected.ceiling, limit=AUDITED_MAX) if last else by_agent
         later = [it for it in since.events if last and it.at > last.at and _is_seen(session, it)]
     shown, count = later[:PAGE_ROWS], len(later)
-    return view.render("changes.html", lens=lens, last=last, events=shown, count=count, named=named(view))
+    return view.render("changes.html", viewed=viewed, last=last, events=shown, count=count, named=named(view))
 
 
 def _is_seen(session: Session, event: AuditEvent) -> bool:

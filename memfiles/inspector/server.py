@@ -19,10 +19,10 @@ from starlette.staticfiles import StaticFiles
 
 from memfiles.errors import MemfilesError
 from memfiles.inspector import entry_pages, entry_sets, file_pages, operator_pages, overview, prompt_page
-from memfiles.inspector.desk import Desk
 from memfiles.inspector.guard import Guard
+from memfiles.inspector.inspected_memory import InspectedMemory
 from memfiles.inspector.live import Live
-from memfiles.inspector.view import Handler, PageView, Route, Shelf, templates
+from memfiles.inspector.view import Handler, PageView, Route, ServerState, templates
 from memfiles.memory import Memory
 from memfiles.records import late_logger as _log
 
@@ -52,10 +52,10 @@ class Inspector:
     ) -> None:
         """``operator`` is who acts, and ``ceiling`` the highest level that is shown."""
         self._listening = listening
-        desk = Desk(memory, operator=operator, ceiling=ceiling, read_only=read_only)
-        shelf = Shelf()
-        self._live = Live(memory, desk.levels, shelf)
-        inner = _site(desk, self._live, shelf)
+        inspected = InspectedMemory(memory, operator=operator, ceiling=ceiling, read_only=read_only)
+        state = ServerState()
+        self._live = Live(memory, inspected.levels, state)
+        inner = _site(inspected, self._live, state)
         self._guard = Guard(inner, port=listening.getsockname()[1], read_only=read_only)
         inner.state.guard = self._guard
         self.link = self._guard.link
@@ -96,10 +96,10 @@ class _StreamsFirst(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _site(desk: Desk, live: Live, shelf: Shelf) -> Starlette:
-    """The application behind the guard; ``state.guard`` has the secret path that comes before every route."""
+def _site(inspected: InspectedMemory, live: Live, state: ServerState) -> Starlette:
+    """The application behind the guard; its own ``state.guard`` has the secret path that comes before every route."""
     env = templates()
-    routes = [HttpRoute(f"/{{root}}{path}", _endpoint(page, desk, shelf, env), methods=[method])
+    routes = [HttpRoute(f"/{{root}}{path}", _endpoint(page, inspected, state, env), methods=[method])
               for method, path, page in PAGES]  # fmt: skip
 
     async def news(_: Request) -> Response:
@@ -107,7 +107,7 @@ def _site(desk: Desk, live: Live, shelf: Shelf) -> Starlette:
 
     async def lost(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        return PageView(request, desk, shelf, env).render("message.html", status=status)
+        return PageView(request, inspected, state, env).render("message.html", status=status)
 
     static = Mount("/{root}/static", StaticFiles(directory=STATIC))
     return Starlette(
@@ -115,9 +115,11 @@ def _site(desk: Desk, live: Live, shelf: Shelf) -> Starlette:
     )
 
 
-def _endpoint(page: Handler, desk: Desk, shelf: Shelf, env: Environment) -> Callable[[Request], Response]:
+def _endpoint(
+    page: Handler, inspected: InspectedMemory, state: ServerState, env: Environment
+) -> Callable[[Request], Response]:
     def answer(request: Request) -> Response:
-        view = PageView(request, desk, shelf, env)
+        view = PageView(request, inspected, state, env)
         try:
             return page(view)
         except MemfilesError as error:

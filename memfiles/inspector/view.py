@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from memfiles.entries.consolidation.plan import Plan
 from memfiles.errors import InvalidArgument, MemfilesError, RevisionUnknown
 from memfiles.index.text.tokenizer import spans_of, terms_of
-from memfiles.inspector.desk import Desk
+from memfiles.inspector.inspected_memory import InspectedMemory
 from memfiles.records.graphemes import as_word, estimate_tokens, harmless
 from memfiles.records.record import Actor
 
@@ -39,7 +39,7 @@ Handler = Callable[["PageView"], Response]
 Route = tuple[str, str, Handler]
 
 
-class Shelf:
+class ServerState:
     """State that outlives a request: messages to the operator, plans that were shown, and prompts seen before."""
 
     def __init__(self) -> None:
@@ -60,9 +60,11 @@ class Shelf:
 class PageView:
     """One request. ``asked`` are the fields of its query and form; ``error`` is why an action failed."""
 
-    def __init__(self, request: Request, desk: Desk, shelf: Shelf, templates: Environment) -> None:
-        self.desk = desk
-        self.shelf = shelf
+    def __init__(
+        self, request: Request, inspected: InspectedMemory, state: ServerState, templates: Environment
+    ) -> None:
+        self.inspected = inspected
+        self.state = state
         self._request = request
         self._templates = templates
         self._guard = request.app.state.guard
@@ -122,8 +124,8 @@ class PageView:
 
     def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """The page of a template."""
-        said = self.shelf.said.pop(self.asked.get("said", ""), None)
-        known = {"view": self, "desk": self.desk, "csrf": self._guard.csrf, "said": said, "error": self.error}
+        said = self.state.said.pop(self.asked.get("said", ""), None)
+        known = {"view": self, "inspected": self.inspected, "csrf": self._guard.csrf, "said": said, "error": self.error}
         if self.error is not None:
             status = _STATUS.get(self.error.exit_code, 500)
         return HTMLResponse(self._templates.get_template(template).render({**known, **values}), status)
@@ -135,7 +137,7 @@ class PageView:
         except MemfilesError as error:
             self.error = error
             return page(self)
-        self.shelf.keep(self.shelf.said, key := secrets.token_urlsafe(6), said, most=SAID_MAX)
+        self.state.keep(self.state.said, key := secrets.token_urlsafe(6), said, most=SAID_MAX)
         return RedirectResponse(f"{then}{'&' if '?' in then else '?'}{urlencode({'said': key})}", 303)
 
     def failed(self, error: MemfilesError) -> Response:

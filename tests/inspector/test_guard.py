@@ -20,7 +20,7 @@ from memfiles import InvalidArgument, Memory, inspector
 from memfiles.cli.failures import listening_on
 from memfiles.inspector.guard import FORM_MAX
 from memfiles.inspector.live import Live
-from memfiles.inspector.view import LARGE_MAX, Shelf
+from memfiles.inspector.view import LARGE_MAX, ServerState
 from tests.inspector.inspecting import OwnProcess, filled, serving
 from tests.support.records import records_in
 
@@ -154,22 +154,22 @@ def test_other_methods_do_nothing(asker: Asker, method: str, status: int) -> Non
 
 def test_a_prompt_is_not_kept_over_a_redaction_that_an_append_came_after(tmp_path: Path) -> None:
     """Nobody looked between the two, so only the append is told."""
-    path, shelf, kept = filled(tmp_path), Shelf(), list[int]()
+    path, state, kept = filled(tmp_path), ServerState(), list[int]()
 
     async def listening(memory: Memory, other: Memory) -> None:
-        live = Live(memory, (), shelf)
+        live = Live(memory, (), state)
         live.start()
         for text in ("", "secret"):
             if text:
                 other.manager.redact("playbook", text)
             other.manager.append("playbook", "more\n")
             memory.manager.notice("playbook")
-            kept.append(len(shelf.prompts))
+            kept.append(len(state.prompts))
         live.end()
 
     with memfiles.open(path, watch=False) as memory, memfiles.open(path, watch=False) as other:
         memory.manager.append("playbook", "a secret\n")
-        shelf.keep(shelf.prompts, "one", "a prompt with a secret")
+        state.keep(state.prompts, "one", "a prompt with a secret")
         with ThreadPoolExecutor() as pool:  # the thread of a test may have the loop of the browser
             pool.submit(asyncio.run, listening(memory, other)).result()
 
@@ -178,11 +178,11 @@ def test_a_prompt_is_not_kept_over_a_redaction_that_an_append_came_after(tmp_pat
 
 def test_what_is_kept_between_requests_is_bounded() -> None:
     """The newest prompts and plans stay, however many were looked at."""
-    shelf = Shelf()
+    state = ServerState()
     for number in range(10 * LARGE_MAX):
-        shelf.keep(shelf.prompts, str(number), "text")
+        state.keep(state.prompts, str(number), "text")
 
-    assert [str(number) for number in range(9 * LARGE_MAX, 10 * LARGE_MAX)] == list(shelf.prompts)
+    assert [str(number) for number in range(9 * LARGE_MAX, 10 * LARGE_MAX)] == list(state.prompts)
 
 
 def test_the_pages_ask_the_library() -> None:

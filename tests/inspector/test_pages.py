@@ -16,9 +16,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import memfiles
-from memfiles.inspector.desk import Desk
+from memfiles.inspector.inspected_memory import InspectedMemory
 from memfiles.inspector.live import QUIET_SECONDS, Live
-from memfiles.inspector.view import Shelf
+from memfiles.inspector.view import ServerState
 from memfiles.tools.dialects import DIALECTS
 from tests.inspector.conftest import visiting
 from tests.inspector.inspecting import (
@@ -362,7 +362,7 @@ def test_nothing_above_the_ceiling_is_news(workflow: Path) -> None:
 
     async def heard(ceiling: str) -> bool:
         with memfiles.open(workflow, watch=False) as memory:
-            live = Live(memory, Desk(memory, operator=OPERATOR, ceiling=ceiling).levels, Shelf())
+            live = Live(memory, InspectedMemory(memory, operator=OPERATOR, ceiling=ceiling).levels, ServerState())
             live.start()
             news = aiter(live.response().body_iterator)
             await anext(news)

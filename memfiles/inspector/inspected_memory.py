@@ -1,4 +1,4 @@
-"""The desk: the open memory as the operator of the page may see and change it.
+"""The inspected memory: the open memory as the operator of the page may see and change it.
 
 The rules this file guards: nothing above the ceiling is shown or changed, and what goes across all levels is refused
 below the highest; every change names the operator. All other rules are those of the library, which the pages call.
@@ -24,7 +24,7 @@ from memfiles.workflow.workflow import MemoryFile
 SURFACE = "ui"
 
 
-class Lens(Struct, frozen=True):
+class ViewedSession(Struct, frozen=True):
     """The session whose view of the entries is shown: its agent, user, level and run, "" for none."""
 
     agent: str
@@ -33,16 +33,16 @@ class Lens(Struct, frozen=True):
     run: str = ""
 
     def query(self, **more: object) -> str:
-        """The lens as the query of a link, with other fields, without the empty ones."""
+        """The viewed session as the query of a link, with other fields, without the empty ones."""
         return urlencode({name: value for name, value in {**self.fields, **more}.items() if value not in ("", None)})
 
     @property
     def fields(self) -> dict[str, str]:
-        """The lens as the hidden fields of a form."""
+        """The viewed session as the hidden fields of a form."""
         return asdict(self)
 
 
-class Desk:
+class InspectedMemory:
     """The memory for the pages. Threads may share it."""
 
     def __init__(self, memory: Memory, *, operator: str, ceiling: str | None = None, read_only: bool = False) -> None:
@@ -55,8 +55,8 @@ class Desk:
         self.levels = levels.names if self.ceiling is None else levels.readable(session=self.ceiling)[::-1]
         self.by = Actor(session=SURFACE, actor=operator)
 
-    def lens(self, asked: Mapping[str, str]) -> Lens:
-        """The lens of a request: the agent asked for, or the first one, at its own level or the highest shown."""
+    def viewed(self, asked: Mapping[str, str]) -> ViewedSession:
+        """The session to view: of the agent asked for or the first one, at its own level or the highest shown."""
         agents = self.memory.workflow.agents
         if not agents:
             raise InvalidArgument("the workflow declares no agents: entries belong to agents")
@@ -65,7 +65,7 @@ class Desk:
             raise InvalidArgument(f"unknown agent {agent!r} (declared: {', '.join(agents)})")
         own = agents[agent].level or self.levels[0]
         level = asked.get("level") or (own if own in self.levels else self.levels[-1])
-        return Lens(agent, asked.get("user", ""), self.checked(level), asked.get("run", ""))
+        return ViewedSession(agent, asked.get("user", ""), self.checked(level), asked.get("run", ""))
 
     def checked(self, level: str) -> str:
         """The level, if it may be shown: ``LevelDenied`` above the ceiling."""
@@ -75,10 +75,10 @@ class Desk:
         return level
 
     @contextmanager
-    def session(self, lens: Lens) -> Iterator[Session]:
-        """A session of the lens, in which the operator acts; it ends no run."""
-        level, user, run = self.checked(lens.level), lens.user or None, lens.run or None
-        found = self.memory.session(lens.agent, user=user, level=level, run=run, actor=self.operator, ends_run=False)
+    def session(self, viewed: ViewedSession) -> Iterator[Session]:
+        """The viewed session, opened, in which the operator acts; it ends no run."""
+        level, user, run = self.checked(viewed.level), viewed.user or None, viewed.run or None
+        found = self.memory.session(viewed.agent, user=user, level=level, run=run, actor=self.operator, ends_run=False)
         try:
             yield without_upkeep(found)
         finally:
@@ -108,7 +108,7 @@ class Desk:
             raise LevelDenied(f"this affects all levels, but the page was started with --level {self.ceiling}")
 
 
-def acting(lens: Lens, *, level: str, scope: str) -> Lens:
-    """The lens that may change an entry at this level and scope: that of its own session."""
-    user = "" if scope in ("agent", "workspace") else lens.user
-    return replace(lens, level=level, user=user, run=lens.run if scope == "run" else "")
+def acting(viewed: ViewedSession, *, level: str, scope: str) -> ViewedSession:
+    """The session that may change an entry at this level and scope: the entry's own."""
+    user = "" if scope in ("agent", "workspace") else viewed.user
+    return replace(viewed, level=level, user=user, run=viewed.run if scope == "run" else "")
