@@ -7,6 +7,7 @@ to the model and nowhere else: it is not part of the agent's state, so no checkp
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,11 +86,10 @@ def tools(session: SessionSource[Any]) -> list[BaseTool]:
 
 
 class _ChangedRequests(AgentMiddleware[Any, Any, Any]):
-    """Changes every request to the model; LangChain takes middleware only as a subclass."""
+    """Changes every request to the model with ``_change``; LangChain takes middleware only as a subclass."""
 
-    def __init__(self, change: Callable[[ModelRequest[Any]], ModelRequest[Any]]) -> None:
-        super().__init__()
-        self._change = change
+    @abstractmethod
+    def _change(self, request: ModelRequest[Any]) -> ModelRequest[Any]: ...
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -114,7 +114,7 @@ class MemfilesMiddleware(_ChangedRequests):
     """
 
     def __init__(self, session: SessionSource[Any], *, recall_bytes: int | None = None) -> None:
-        super().__init__(self._with_memory)
+        super().__init__()
         self._session = checked_source(session)
         self._recall_bytes = recall_bytes
         self.tools = tools(session)
@@ -127,7 +127,7 @@ class MemfilesMiddleware(_ChangedRequests):
         """As ``wrap_tool_call``."""
         return await handler(request if request.tool else await run_in_worker(lambda: self._with_tool(request)))
 
-    def _with_memory(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    def _change(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         request = request.override(tools=[it for it in request.tools if not isinstance(it, LangChainSessionTool)])
         without = request.override(system_message=_with_prompt(request.system_message, NO_MEMORY))
         return or_fallback(lambda: self._in_session(request), fallback=without)
@@ -156,11 +156,11 @@ class RecallMiddleware(_ChangedRequests):
     """
 
     def __init__(self, session: SessionSource[Any], *, budget_bytes: int = RECALL_BYTES) -> None:
-        super().__init__(self._with_recall)
+        super().__init__()
         self._session = checked_source(session)
         self._budget_bytes = budget_bytes
 
-    def _with_recall(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    def _change(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         session = or_fallback(lambda: session_of(self._session, request.runtime), fallback=None)
         if session is None:
             return request

@@ -74,8 +74,9 @@ def instructions(
     checked_source(session)
 
     async def rendered(context: RunContextWrapper[Any], _: Agent[Any]) -> str:
-        prompt = partial(Session.system_prompt, budget_bytes=budget_bytes)
-        memory = await in_session(session, context, prompt, fallback=NO_MEMORY)
+        memory = await in_session(
+            session, context, lambda found: found.system_prompt(budget_bytes=budget_bytes), fallback=NO_MEMORY
+        )
         return "\n\n".join(part for part in (first, memory) if part)
 
     return rendered

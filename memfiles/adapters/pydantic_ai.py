@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, in_session, needs, with_recall
 from memfiles.records.entry import RECALL_BYTES
 from memfiles.tools.dialects import null_for_not_given
-from memfiles.tools.session import Session
 from memfiles.tools.worker_calls import awaited_call_in, checked_source
 
 with needs("memory for pydantic-ai needs an extra: pip install 'memfiles[pydantic-ai]'"):
@@ -75,7 +74,7 @@ class MemoryToolset(AbstractToolset[AgentDepsT]):
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """The tools that can be used at this step."""
         nothing: list[tool_definitions.ToolDefinition] = []
-        definitions = await in_session(self._session, ctx, Session.definitions, fallback=nothing)
+        definitions = await in_session(self._session, ctx, lambda found: found.definitions(), fallback=nothing)
         return {each.name: self._offered(each, ctx) for each in definitions}
 
     async def call_tool(
@@ -110,8 +109,9 @@ def memory_instructions(
     checked_source(session)
 
     async def memory(ctx: RunContext[AgentDepsT]) -> str:
-        prompt = partial(Session.system_prompt, budget_bytes=budget_bytes)
-        return await in_session(session, ctx, prompt, fallback=NO_MEMORY)
+        return await in_session(
+            session, ctx, lambda found: found.system_prompt(budget_bytes=budget_bytes), fallback=NO_MEMORY
+        )
 
     return memory
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Sequence
+from copy import copy
 from typing import Annotated, Any
 
 import pytest
@@ -20,7 +22,7 @@ from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode
 
 import memfiles
-from memfiles.adapters.langgraph import MemfilesMiddleware, tools
+from memfiles.adapters.langgraph import MemfilesMiddleware, RecallMiddleware, tools
 from memfiles.tools.dialects import null_for_not_given
 from memfiles.tools.session import Session
 from tests.adapters.agents_at_work import Answer, Call, Script, append
@@ -179,6 +181,14 @@ class TestLangGraph(ToolExam):
         prompt = session.system_prompt()
 
         assert [[block, {"type": "text", "text": prompt}], f"Be kind.\n\n{prompt}", prompt] == told
+
+    def test_a_middleware_does_not_keep_itself(self, session: Session) -> None:
+        """It goes as soon as nobody uses it, and a copy of it does not call the original."""
+        recall = RecallMiddleware(session)
+        other, gone = copy(recall), weakref.ref(recall)
+        del recall
+
+        assert (None, session) == (gone(), other._session)
 
     def test_a_tool_can_be_called_by_hand(self, session: Session) -> None:
         """Then it gives the text."""

@@ -98,6 +98,18 @@ class TestOpenAIAgents(ToolExam):
         bare: Any = instructions(session)(RunContextWrapper(None), Agent(name="x"))
         assert session.system_prompt() == asyncio.run(bare)
 
+    def test_a_program_may_have_a_session_of_its_own_class(self, session: Session) -> None:
+        """Whose prompt is the one that the agent gets."""
+
+        class Own(Session):
+            def system_prompt(self, **options: Any) -> str:
+                return "Own."
+
+        session.__class__ = Own
+        bare: Any = instructions(session)(RunContextWrapper(None), Agent(name="x"))
+
+        assert "Own." == asyncio.run(bare)
+
     def test_a_tool_that_is_withdrawn_can_be_called_in_vain(self, session: Session) -> None:
         """With the setting that the README names, the SDK answers the call and the run goes on."""
 

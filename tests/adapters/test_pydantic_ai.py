@@ -16,6 +16,7 @@ from pydantic_ai.models.test import TestModel
 
 import memfiles
 from memfiles.adapters.pydantic_ai import MemoryToolset, memory_instructions
+from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.session import Session
 from tests.adapters.agents_at_work import Answer, Call, Held, Script, append
 from tests.adapters.exam import ToolExam
@@ -97,6 +98,28 @@ class TestPydanticAI(ToolExam):
         assert {"read_memory", "memory_get", "memory_search", "memory_list"} == {
             tool.name for tool in tools if (tool.metadata or {})["read_only"]
         }
+
+    def test_a_program_may_have_a_session_of_its_own_class(self, session: Session) -> None:
+        """Whose prompt and tools are those that the agent gets."""
+
+        class Own(Session):
+            def system_prompt(self, **options: Any) -> str:
+                return "Own."
+
+            def definitions(self) -> list[ToolDefinition]:
+                return super().definitions()[:1]
+
+        shown: list[AgentInfo] = []
+
+        def answer(_: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            shown.append(info)
+            return ModelResponse(parts=[TextPart("done")])
+
+        session.__class__ = Own
+        memory = memory_instructions(session)
+        Agent(FunctionModel(answer), toolsets=[MemoryToolset(session)], instructions=memory).run_sync("Go.")
+
+        assert ("Own.", ["read_memory"]) == (shown[0].instructions, [it.name for it in shown[0].function_tools])
 
     def test_a_tool_of_the_host_can_raise_the_level(self, session: Session) -> None:
         """It counts for the next call of the same step."""
