@@ -38,15 +38,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class FolderEvents:
     """The system's events for one folder. One thread uses it; any may ``interrupt`` it.
 
-    Of a flat folder, only the first event after a ``start`` comes in, and it names nothing: making, reading and parsing
-    the seven events of a commit takes a twentieth of the commit's time.
+    For a flat folder with few files, only the first event after a ``start`` comes in, and it names nothing: making,
+    reading and parsing the seven events of a commit takes a twentieth of the commit's time.
     """
 
     def __init__(self, folder: str, *, is_deep: bool = False, pause: Pause = no_pause) -> None:
-        """``folder`` is not a link; ``is_deep``: subfolders count as well, and events name the records."""
+        """``folder`` is not a link; ``is_deep``: subfolders count as well."""
         self._pause = pause
         self._folder = folder
         self._is_deep = is_deep
+        self.have_names = is_deep  # else only the next event comes in, as no more are needed to examine every file
         self._queue: Descriptor | None = None
         self._opened: Descriptor | None = None  # the folder, so that no other gets its inode number
         self._root = -1  # its watch
@@ -65,16 +66,17 @@ class FolderEvents:
         """Whether every file must be examined: events were lost, or the folder or one in it was moved."""
         return self._has_moved or self._is_broken()
 
-    def start(self) -> None:
+    def start(self, *, with_names: bool = False) -> None:
         """Start to receive events. If the system provides none (its watches may be used up), that is logged once.
 
-        Of a flat folder, this lets the next event come in.
+        Without names, which a deep folder needs, only the next event comes in.
         """
         if not hasattr(_libc, "inotify_init1"):
             return
         if self._is_broken():
             self.close()
         self._has_moved = False
+        self.have_names = with_names or self._is_deep
         try:
             if self._queue is None:
                 self._open()
@@ -97,7 +99,7 @@ class FolderEvents:
         """The paths, relative to the folder, of the files that events named since the last call."""
         found: set[str] = set()
         data, position = self._read(), 0
-        if not self._is_deep:
+        if not self.have_names:
             return found
         while position < len(data):
             watch, what, _, length = _HEADER.unpack_from(data, position)
@@ -144,9 +146,9 @@ class FolderEvents:
 
     def _watch(self, queue: int, folder: str) -> int:
         path = os.fsencode(f"{self._folder}/{folder}")
-        how = _ONLY_FOLDERS | _NO_LINKS if self._is_deep else _ONLY_FOLDERS | _NO_LINKS | _ONCE
+        how = _ONLY_FOLDERS | _NO_LINKS if self.have_names else _ONLY_FOLDERS | _NO_LINKS | _ONCE
         watch = _checked(_libc.inotify_add_watch(queue, path, _CHANGES | how))
-        if self._is_deep:
+        if self.have_names:
             self._watched[watch] = folder
         return watch
 
@@ -184,7 +186,7 @@ class FolderEvents:
         if what & (_LOST | _IGNORED):
             self._watched.pop(watch, None)
             self._are_lost = self._are_lost or watch in (-1, self._root)
-        elif self._queue is not None and (folder := self._watched.get(watch)) is not None:
+        elif self._is_deep and self._queue is not None and (folder := self._watched.get(watch)) is not None:
             path = f"{folder}{_name(name)}/"
             self._has_moved = self._has_moved or bool(what & (_MOVED_FROM | _MOVED_TO))  # with the files in it
             if what & (_CREATED | _MOVED_TO):
