@@ -55,11 +55,11 @@ def open(
 ) -> Memory:
     """Parse the workflow at ``path``, restore its memory files, and keep them mirrored and watched.
 
-    ``watch=False``, for one-shot use, ignores edits by people. ``mirror`` replaces the mirror at the declared URL, not
-    its key. ``progress(done, total)`` is called by any thread while many records are fetched. ``embedder`` adds search
-    by meaning. ``summariser`` writes the notes of ``entries.plan`` and of sessions that close (``consolidate: close``),
-    but not those of a save over a budget. ``WorkflowError`` for an unusable declaration: nothing on disk has changed.
-    A mirror that does not answer is not an error: see ``sync.status()``.
+    ``watch=False``, for one-shot use, notices an edit by a person only when its record is used. ``mirror`` replaces the
+    mirror at the declared URL, not its key. ``progress(done, total)`` is called by any thread while many records are
+    fetched. ``embedder`` adds search by meaning. ``summariser`` writes the notes of ``entries.plan`` and of sessions
+    that close (``consolidate: close``), but not those of a save over a budget. ``WorkflowError`` for an unusable
+    declaration: nothing on disk has changed. A mirror that does not answer is not an error: see ``sync.status()``.
     """
     if summariser is not None and not callable(getattr(summariser, "summarise", None)):
         raise InvalidArgument("summariser must have a method summarise(texts, *, most_bytes) that returns a text")
