@@ -83,8 +83,8 @@ def open(
         report = manager.restore(workflow)
         replica = manager.replica if counted is not None else None
         chosen: Any = {"embedder": embedder, "summariser": summariser, "audit": log, "origin": manager.origin}
-        assemble = partial(assembled, workflow, manager.records, manager.subscribers, **chosen)
-        entries = lazy_entries(workflow, assemble, replica=replica, at_once=watch, has_embedder=embedder is not None)
+        assemble = partial(assembled, workflow, home, manager.records, manager.subscribers, **chosen)
+        entries = lazy_entries(workflow, home, assemble, replica=replica, at_once=watch, embedder=embedder)
         cleanup.callback(entries.close)
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
         kept = partial(conflicts_in, home, rewrite=partial(_rewrite, manager, entries), audit=log)
@@ -134,7 +134,7 @@ def look(workflow: Workflow, *, ask_mirror: bool = False, warn: Callable[[str], 
         store = cleanup.enter_context(ExitStack())  # closed after the entries
         log = AuditLog(home, reads=workflow.memory.audit.reads)
         cleanup.callback(log.close)
-        entries = LazyEntries(workflow, partial(opened_to_read, workflow, home, store, log), may_change=False)
+        entries = LazyEntries(workflow, home, partial(opened_to_read, workflow, home, store, log), may_change=False)
         cleanup.callback(entries.close)
         manager.with_users(workflow.memory.files, lambda: entries.opened().users)
         sync = NullSync(partial(status_on_disk, workflow), kept=partial(conflicts_in, home))

@@ -57,10 +57,9 @@ _PAUSES, _LONGEST_PAUSE_SECONDS = 24, 3600.0  # as of ``purge``
 class Sweeps:
     """The time of the last sweep by any process; a sweep takes some milliseconds."""
 
-    def __init__(self, workflow: Workflow) -> None:
+    def __init__(self, workflow: Workflow, home: MemoryHome) -> None:
         kept = workflow.memory.retention
         self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, kept.expired / _PAUSES, kept.deleted / _PAUSES)
-        home = home_of(workflow.place, cache=workflow.cache)
         self._notes, self._is_shared = home.notes, home.directory is None
 
     def are_due(self) -> bool:
@@ -87,6 +86,7 @@ class LazyEntries:
     def __init__(
         self,
         workflow: Workflow,
+        home: MemoryHome,
         assemble: Callable[[], Entries],
         *,
         may_change: bool = True,
@@ -101,7 +101,7 @@ class LazyEntries:
         self._by_meaning = has_embedder or (declared is not None and declared.meaning)
         self.are_declared = declared is not None
         self.are_needed = self.are_declared or workflow.shared_files != workflow.memory.files
-        self.is_brief, self._sweeps = False, Sweeps(workflow)
+        self.is_brief, self._sweeps = False, Sweeps(workflow, home)
         self._assemble = assemble
         self._on_open: list[Callable[[Entries], object]] = []
         self._entries: Entries | None = None
@@ -158,13 +158,19 @@ class LazyEntries:
 
 
 def lazy_entries(
-    workflow: Workflow, assemble: Callable[[], Entries], *, replica: Replica | None, at_once: bool, has_embedder: bool
+    workflow: Workflow,
+    home: MemoryHome,
+    assemble: Callable[[], Entries],
+    *,
+    replica: Replica | None,
+    at_once: bool,
+    embedder: Embedder | None,
 ) -> LazyEntries:
     """The entries; a mirrored directory's replica learns of them at their opening.
 
     If they are declared, they are opened now where they are mirrored or, ``at_once``, watched.
     """
-    entries = LazyEntries(workflow, assemble, has_embedder=has_embedder)
+    entries = LazyEntries(workflow, home, assemble, has_embedder=embedder is not None)
     if replica is not None:
         entries.when_opened(lambda it: replica.with_entries(it.repository, release_forgotten=lambda: it.users.follow()))
     if entries.are_needed and (at_once or replica is not None):
@@ -174,6 +180,7 @@ def lazy_entries(
 
 def assembled(
     workflow: Workflow,
+    home: MemoryHome,
     store: RecordStore,
     subscribers: Subscribers,
     *,
@@ -194,7 +201,7 @@ def assembled(
         audit=audit,
         embedder=embedder or _declared_embedder(spec),
         summariser=summariser,
-        is_due=Sweeps(workflow).are_due,
+        is_due=Sweeps(workflow, home).are_due,
     )
 
 
@@ -218,7 +225,7 @@ def opened_to_read(workflow: Workflow, home: MemoryHome, cleanup: ExitStack, log
         home = home_of(cleanup.enter_context(TemporaryDirectory(prefix="memfiles-")))
     store = home.open(now=utc_now, durability=workflow.memory.durability)
     cleanup.callback(store.close)
-    return assembled(workflow, store, Subscribers(), audit=log if is_there else None)
+    return assembled(workflow, home, store, Subscribers(), audit=log if is_there else None)
 
 
 def rules_of(workflow: Workflow, spec: EntriesSpec) -> EntryRules:
