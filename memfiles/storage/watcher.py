@@ -179,7 +179,7 @@ class Watcher:
             if self._events.are_incomplete:
                 until = min(until, begun + pause)
             if self._wait(min([*self._due.values(), until]) - now):
-                self._let_calm_down(quiet_since, share)
+                self._let_calm_down(quiet_since)
                 self._resumed = time.monotonic()  # a new folder with many files pauses for its own time, not the wait
                 self._expect(self._events.read())
                 quiet_since = time.monotonic()
@@ -188,11 +188,10 @@ class Watcher:
             for record in self._take_due():
                 self._look(record)
 
-    def _let_calm_down(self, quiet_since: float, share: float) -> None:
+    def _let_calm_down(self, quiet_since: float) -> None:
         """Wait for more events, and longer while somebody writes without pause."""
         is_busy = time.monotonic() - quiet_since < self._calm
-        longest = _LONGEST_CALM_SECONDS if self._events.have_names else max(_LONGEST_CALM_SECONDS, share)
-        self._calm = min(2 * self._calm, longest) if is_busy else _CALM_SECONDS
+        self._calm = min(2 * self._calm, _LONGEST_CALM_SECONDS) if is_busy else _CALM_SECONDS
         self._ended.wait(self._calm)
 
     def _wait(self, seconds: float) -> bool:

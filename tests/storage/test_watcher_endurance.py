@@ -382,6 +382,36 @@ def test_a_change_among_many_files_does_not_examine_all(tmp_path: Path) -> None:
     assert {"file-7", "file-8"} >= {*counted.examined[80:]}
 
 
+class _SlowFiles(_Folders):
+    """Ten files in one folder, each of which takes long to examine."""
+
+    is_deep = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.sweeps: list[float] = []
+
+    def look(self, record: str) -> bool:
+        time.sleep(0.02)
+        return True
+
+    def suspects(self, pause: Pause) -> list[str]:
+        self.sweeps.append(time.monotonic())
+        return [f"{number}" for number in range(10)]
+
+
+def test_slow_looks_at_few_files_do_not_put_off_the_next_ones(tmp_path: Path) -> None:
+    """While somebody writes without pause, they come every half second; busy threads make looks slow."""
+    watched = _SlowFiles(tmp_path)
+    watcher = Watcher(watched)
+    while len(watched.sweeps) < 9:
+        (tmp_path / "7").write_text("")
+        time.sleep(0.005)
+    watcher.close()
+
+    assert watched.sweeps[8] - watched.sweeps[7] < 3
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # as a server does that forks its workers
 def test_a_child_does_not_hold_the_events_of_its_parent(tmp_path: Path) -> None:
