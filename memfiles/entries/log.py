@@ -16,10 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.entries import decisions
-from memfiles.entries.callers import Caller, View, is_seen, own_level, view_of
+from memfiles.entries.callers import Caller, Partition, View, is_seen, own_level, view_of
 from memfiles.entries.decisions import Decided, Expiry
 from memfiles.entries.drafts import MAX_GONE, Draft
-from memfiles.entries.reader import EntryDatabase, entry_at, erased_among, shown_at
+from memfiles.entries.reader import EntryDatabase, entry_at, shown_at
 from memfiles.entries.results import Found, found_in
 from memfiles.errors import EntryNotFound, MemfilesError, ReadOnly, RevisionUnknown
 from memfiles.index import queries
@@ -281,6 +281,18 @@ class LogReader:
     def _made_into(self, view: View, entry: Entry) -> dict[str, str]:
         made = self._db.index.ask(lambda opened: queries.made_into(opened, queries.parts(opened, view), entry.names))
         return {it.id: it.key for it in self._db.entries(made) if self._is_kept(view, it)}
+
+
+def erased_among(db: EntryDatabase, places: Iterable[Partition], key: str) -> EntryNotFound | None:
+    """The error for a key whose content in one of these places was erased for its age; None if there is none."""
+    found = [db.repository.look(place.path(key)).record for place in places]
+    erased = [at for each in found if each is not None and not each.run and (at := db.erased_at(each))]
+    if not erased:
+        return None
+    return EntryNotFound(
+        f"{ascii(key[:80])} had expired or was deleted, and its content was erased on {max(erased)[:10]}, as it was "
+        f"kept long enough: it cannot be restored. Save it again"
+    )
 
 
 def visible_changes(entry: Entry, places: Places) -> Iterator[EntryChange]:

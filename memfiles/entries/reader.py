@@ -85,6 +85,7 @@ class EntryDatabase(Struct):
         for path in self.repository.unread.keys() - self.index.unread:  # the index tried the others
             shown_at(self.repository, path)  # which notes whether it can be read now
         if self._must_follow():  # also if another thread does so now: nobody finds meanwhile what is to go
+            self.again_at = 0.0  # also if an interrupt comes meanwhile
             is_done = self.begin()
             self.tried = frozenset() if is_done else frozenset(self.index.unfollowed)
             self.again_at = inf if is_done else monotonic() + _AGAIN_SECONDS
@@ -146,10 +147,21 @@ class EntryDatabase(Struct):
         return None
 
     def _tombstones_of(self, entry: Entry) -> list[str]:
-        """The paths of the tombstones that say that an entry is to go; a store without files holds none such."""
-        has_files = with_files(self.store) is not None
-        paths = (*map(id_path, entry.mortal_ids), *source_paths(entry)) if has_files else ()
-        return [path for path in paths if (mark := self.mark(path)) is not None and forgets(mark, entry)]
+        """The paths of the tombstones that say that an entry is to go, or cannot be read and may say so of a source.
+
+        A store without files holds none such. One of the entry itself that cannot be read is unknown, as to a search.
+        """
+        sources, found = source_paths(entry), list[str]()
+        for path in (*map(id_path, entry.mortal_ids), *sources) if with_files(self.store) is not None else ():
+            try:
+                record = self.repository.look(path).record
+                is_one = isinstance(record, Mark) and forgets(record, entry)
+            except StorageFailed as error:
+                if not is_of_one_file(error):
+                    raise
+                is_one = path in sources
+            found += [path] if is_one else []
+        return found
 
     def not_there(self, caller: Caller, key: str) -> EntryNotFound:
         """The error for a key without an entry that the caller may change; it names the level of one that it sees."""
@@ -371,18 +383,6 @@ def row_at(repository: EntryRepository, path: str, among: Records | None = None)
     if seen.record is None or seen.problem is not None:
         return None
     return row_of(seen.record, None if seen.by_hand else seen.signature)
-
-
-def erased_among(db: EntryDatabase, places: Iterable[Partition], key: str) -> EntryNotFound | None:
-    """The error for a key whose content in one of these places was erased for its age; None if there is none."""
-    found = [db.repository.look(place.path(key)).record for place in places]
-    erased = [at for each in found if each is not None and not each.run and (at := db.erased_at(each))]
-    if not erased:
-        return None
-    return EntryNotFound(
-        f"{ascii(key[:80])} had expired or was deleted, and its content was erased on {max(erased)[:10]}, as it was "
-        f"kept long enough: it cannot be restored. Save it again"
-    )
 
 
 def entry_at(repository: EntryRepository, path: str, among: Records | None = None) -> Entry | None:

@@ -40,7 +40,7 @@ from memfiles.entries.decisions import Decided, ImportedHistory, RecordsByPath, 
 from memfiles.entries.drafts import Checked, Deleted, Draft, Revealed, Saved, draft_of_entry
 from memfiles.entries.eviction import EvictionPolicy, Excess, Remedy
 from memfiles.entries.moves import SaveTarget, move_shadows, remembered
-from memfiles.entries.reader import EntryDatabase, entry_at, erased_among
+from memfiles.entries.reader import EntryDatabase, entry_at
 from memfiles.errors import EntryNotFound, InvalidArgument, RevisionConflict
 from memfiles.records import file_changes
 from memfiles.records.entry import Entry, Provenance, Scope
@@ -192,7 +192,7 @@ class EntryWriter:
         try:
             path = self._path_seen(caller, check_key(key), now=stamp.at)
         except EntryNotFound as error:
-            raise erased_among(self._db, own_level(caller).values(), key) or error from None
+            raise log.erased_among(self._db, own_level(caller).values(), key) or error from None
         by, expiry = self._provenance(caller, stamp, Draft(key)), self._db.rules.expiry
         decide = partial(log.undo, stamp=stamp, key=key, to_revision=to_revision, places=places, by=by, expiry=expiry)
         outcome = self._write_one(caller, path, decide, stamp=stamp)
@@ -229,7 +229,7 @@ class EntryWriter:
         retired = retired or [each for each in found if decisions.called_before(each, stamp) is not None]
         if not retired:
             absent = decisions.not_hidden(key) if found else self._db.not_there(caller, key)
-            raise erased_among(self._db, own.values(), key) or absent
+            raise log.erased_among(self._db, own.values(), key) or absent
         retired = [each for each in retired if is_writable(own, each, rules=self._db.rules)] or retired
         last = max(retired, key=lambda entry: entry.retired.at if entry.retired is not None else entry.expires_at or "")
         check_writable(own, last, rules=self._db.rules)

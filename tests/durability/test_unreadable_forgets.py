@@ -14,7 +14,7 @@ import pytest
 
 import memfiles
 from memfiles.errors import StorageFailed
-from memfiles.index.database import noted_unread
+from memfiles.index.database import noted_forgets, noted_unread
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.keys import id_path
 from tests.durability.rights import as_another_process, as_nobody, entry_of_bob, settle
@@ -328,3 +328,59 @@ def test_a_note_that_can_be_read_again_is_not_got_before_it_follows_its_forget(
 
     assert found is None
     assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("is_asked_before", [False, True])
+def test_an_entry_is_got_as_it_is_found_while_the_tombstones_cannot_be_read(desk: Path, is_asked_before: bool) -> None:
+    """As in a folder that root made: an entry is shown, and a note is left out, as what it was made of may be gone."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        support = memory.session("support")
+        tea = memory.entries.get(support, "tea")
+        assert tea is not None
+        entry_of_bob(desk, made_of=(tea.id,))
+        memory.entries.forget(support, key="tea/milk")
+    folder = (desk.parent / ".memory" / id_path(tea.id)).parent
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        both = (memory.session("support"), "tea"), (bob, "drinks")
+        folder.chmod(0)
+        found = [bool(memory.entries.search(who, "green").matches) for who, _ in both if is_asked_before]
+        got = [memory.entries.get(who, key) is not None for who, key in both]
+        found += [bool(memory.entries.search(who, "green").matches) for who, _ in both]
+        folder.chmod(0o700)
+        again = [memory.entries.get(who, key) is not None for who, key in both]
+
+    assert ([True, False], [True, False] * (1 + is_asked_before), [True, True]) == (got, found, again)
+
+
+def test_a_forget_whose_content_was_being_removed_is_finished_after_an_interrupt(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the next question: the program goes on, and may do so for weeks."""
+    bob = Visitor("bob")
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = entry_of_bob(desk, made_of=(tea.id,))
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record.chmod(0)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        memory.entries.forget(memory.session("support"), key="tea")
+        memory.entries.search(bob, "green")
+        record.chmod(0o600)
+        opening = os.open
+
+        def interrupt(path: Any, *given: Any, **more: Any) -> int:
+            if path == "quarantine":
+                signal.raise_signal(signal.SIGINT)
+            return opening(path, *given, **more)
+
+        monkeypatch.setattr(os, "open", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            memory.entries.search(bob, "green")
+        monkeypatch.undo()
+        memory.entries.search(bob, "green")
+        left, index = files_holding(desk.parent, "green tea"), memory.entries._reader._db.index
+        noted = index.ask(noted_forgets)
+
+    assert ([], {}) == (left, noted)
