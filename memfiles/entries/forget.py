@@ -114,9 +114,9 @@ class Forgetter:
         An entry whose tombstone cannot be read, or that cannot be replaced, keeps no other one away: it is shown to
         nobody, and the error of such a one is raised at the end. Errors as of ``forget``.
         """
-        unfollowed = self._db.index.unfollowed
-        due, (graves, left) = set(unfollowed), self._graves()
-        unfollowed |= graves.keys() | left.keys()
+        due, (graves, left) = set(self._db.index.unfollowed), self._graves()
+        self._db.index.unfollowed.update(graves, left)
+        self._note_followed(due - graves.keys() - left.keys())
         if graves:
             self.note({entry.path: entry.revision for entry in self._db.entries(graves, at=shown_at)})
         changed, done = list[EntryRecord](), 0
@@ -128,13 +128,16 @@ class Forgetter:
             done += len(paths)
             if progress is not None:
                 progress(done, len(graves))
-        if followed := (due | graves.keys()) - left.keys():
-            self._db.index.change(lambda opened: note_followed(opened, followed), durable=False)
-            unfollowed -= followed
+        self._note_followed(graves.keys() - left.keys())
         if changed:
             self.complete(changed)
         for error in left.values():
             raise error
+
+    def _note_followed(self, paths: Collection[str]) -> None:
+        if paths:
+            self._db.index.change(lambda opened: note_followed(opened, paths), durable=False)
+            self._db.index.unfollowed.difference_update(paths)
 
     def _graves(self) -> tuple[dict[str, list[Mark]], dict[str, StorageFailed]]:
         """By path, the tombstones of entries that are there, or of their sources; and why none is known of others."""
@@ -158,12 +161,11 @@ class Forgetter:
         found, failed = list[EntryRecord](), None
         for path in dict.fromkeys(paths):
             try:
-                record = observed(self._db.repository, path).record
+                found += () if (it := observed(self._db.repository, path).record) is None else (it,)
             except StorageFailed as error:
                 if not is_of_one_file(error):
                     raise
-                failed, record = error, None
-            found += () if record is None else (record,)
+                failed = error
         return found, failed
 
     def _try_to_bury(
@@ -344,8 +346,7 @@ class Forgetter:
 
         That includes the notes on the mirror's copies at the paths where a forgotten entry was before.
         """
-        paths = [record.path for record in changed]
-        self.release(paths)
+        self.release([record.path for record in changed])
         ids = {id for record in changed if isinstance(record, Mark) for id in record.left}
         marks = (mark for path in self._paths_of(ids) if not is_id_path(path) and (mark := self._db.mark(path)))
         from memfiles.sync import ledger  # late: only a forget needs it

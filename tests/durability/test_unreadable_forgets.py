@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
+from errno import ENOSPC
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -384,3 +385,39 @@ def test_a_forget_whose_content_was_being_removed_is_finished_after_an_interrupt
         noted = index.ask(noted_forgets)
 
     assert ([], {}) == (left, noted)
+
+
+def test_a_note_whose_sources_are_there_is_shown_while_no_other_can_follow_its_forget(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: it could not be read for a while either, but nothing in it was forgotten."""
+    bob, carol, records = Visitor("bob"), Visitor("carol"), list[Path]()
+    with memfiles.open(desk, watch=False) as memory:
+        tea, milk = (memory.entries.get(memory.session("support"), key) for key in ("tea", "tea/milk"))
+        assert tea is not None and milk is not None
+        memory.session("support").call("memory_save", {"key": "cup", "content": "A cup of coffee."})
+        memory.entries.forget(memory.session("support"), key="cup")
+        for agent, id in (("bob", tea.id), ("carol", milk.id)):
+            note = saved("drinks", "A green drink.", agent=agent, given_id=agent[0] * 32, made_of=(id,))
+            records.append(desk.parent / ".memory" / note.path)
+            records[-1].parent.mkdir()
+            records[-1].write_bytes(encode_entry(note))
+            records[-1].chmod(0)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        memory.entries.forget(memory.session("support"), key="tea")
+        memory.entries.search(bob, "green")
+        opening = os.open
+
+        def fail(path: Any, *given: Any, **more: Any) -> int:
+            if given[0] & os.O_CREAT and "/bob/" in os.fspath(path):
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
+            return opening(path, *given, **more)
+
+        for record in records:
+            record.chmod(0o600)
+        monkeypatch.setattr(os, "open", fail)
+        found = [bool(memory.entries.search(one, "green").matches) for one in (bob, carol)]
+        got = [memory.entries.get(one, "drinks") is not None for one in (bob, carol)]
+        monkeypatch.undo()
+
+    assert [[False, True]] * 2 == [found, got]
