@@ -320,7 +320,7 @@ class EntryReader:
         if hits is None:
             self._expire(asked.view)
             hits = self._db.index.ask(partial(self._hits_unless_due, asked, question, may_be_due=False))
-        return hits or []
+        return [hit for hit in hits or () if hit.path not in self._db.tried & self._db.index.unfollowed]
 
     def _hits_unless_due(
         self, asked: _Search, question: QueryEmbedder | None, connection: sqlite3.Connection, *, may_be_due: bool = True

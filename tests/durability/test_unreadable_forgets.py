@@ -421,3 +421,21 @@ def test_a_note_whose_sources_are_there_is_shown_while_no_other_can_follow_its_f
         monkeypatch.undo()
 
     assert [[False, True]] * 2 == [found, got]
+
+
+def test_a_search_is_not_repeated_for_a_note_that_cannot_follow_its_forget_yet(desk: Path) -> None:
+    """It is left out of each search for as long as that takes, and not looked for in it four times."""
+    bob, rounds = Visitor("bob"), list[int]()
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        for key in ("tea", "tea/milk"):
+            memory.entries.forget(memory.session("support"), key=key)
+    folder = entry_of_bob(desk, made_of=(tea.id,)).parent
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        folder.chmod(0o500)
+        assert not memory.entries.search(bob, "green").matches
+        memory.entries._reader.answered(bob, "green", lambda them: rounds.append(len(them.found())), max_results=5)
+        folder.chmod(0o700)
+
+    assert [0] == rounds
