@@ -175,8 +175,9 @@ def tombstones_in(record: EntryRecord) -> tuple[str, ...]:
 
 def forgets(record: EntryRecord, entry: Entry) -> bool:
     """Whether a record says that the entry was forgotten, or one that it was made of."""
-    is_of_source = isinstance(record, Mark) and record.uid in entry.sources and not record.cleared
-    return (is_of_source and is_tombstone(record)) or buries(record, entry)
+    if isinstance(record, Mark) and record.uid in entry.sources and record.buried.isdisjoint(entry.mortal_ids):
+        return is_tombstone(record) and not record.cleared
+    return buries(record, entry)
 
 
 def source_paths(entry: Entry) -> list[str]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from memfiles.records.entry import Entry, Retired
 from memfiles.records.entry_codec import decode_entry, encode_entry
 from memfiles.records.history import contents
-from memfiles.records.marks import EntryRecord, Mark, buries, vacated
+from memfiles.records.marks import EntryRecord, Mark, buries, forgets, vacated
 from memfiles.records.record import Stamp, successor
 from memfiles.sync.merge.merge_entries import MarksById, merge_entries, merged_at_place
 from memfiles.sync.merge.merge_files import ConflictPolicy, MergeResult
@@ -319,6 +319,15 @@ def test_a_tombstone_says_where_nobody_knew_that_it_went() -> None:
         assert not buries(record, saved("then", level="PUBLIC", forgotten=()))
         assert record == merged(record, elsewhere).record
     assert not buries(merged(known, elsewhere).record, saved("then"))
+
+
+def test_the_place_of_a_source_does_not_say_that_its_note_was_forgotten_but_by_a_tombstone() -> None:
+    """Eight forgets under the source's key are none of the note's, which has earlier lives of its own."""
+    many, source = tuple(f"{number:012x}" for number in range(8)), saved("then")
+    note = saved("note", forgotten=("f" * 12,), made_of=(source.uid,))
+    left = replace(vacated(source, at(3), is_private=False), forgotten=many, id="", format="memfiles/1")
+
+    assert [False, True] == [forgets(record, note) for record in (left, replace(buried(source), forgotten=many[:7]))]
 
 
 def test_a_place_where_nothing_can_be_is_followed_by_nobody() -> None:
