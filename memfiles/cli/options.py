@@ -55,7 +55,7 @@ def usage_error(message: str) -> click.UsageError:
 def filled(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     """Refuse a blank value, as a shell passes for a variable that is not set."""
     if value is not None and not value.strip():
-        raise click.BadParameter("it is blank; give a text, or leave the option out")
+        raise click.BadParameter("it is blank; give a text, or leave it out")
     return value
 
 

@@ -187,6 +187,7 @@ def _columns_of(text: str) -> int:
     """How many columns of a terminal a text takes: a wide character takes two, a combining one none."""
     if text.isascii():
         return len(text)
+    text = unicodedata.normalize("NFC", text)  # parts of a syllable, as of macOS, take the columns of the whole
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     return len(text) + wide - sum(unicodedata.category(character) in ("Mn", "Me", "Cf") for character in text)
 

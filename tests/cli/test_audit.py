@@ -52,6 +52,14 @@ def test_what_is_shown(busy: Path, args: list[str], expected: list[str]) -> None
     assert expected == [" ".join(each) for each in told(*args)]
 
 
+@pytest.mark.parametrize("name", ["--agent", "--actor", "--op", "--record"])
+def test_a_blank_filter_is_refused(busy: Path, name: str) -> None:
+    """As of a variable that is not set: "no such event" would be taken for the answer."""
+    ran = run("audit", name, "")
+
+    assert (2, True) == (ran.code, f"'{name}': it is blank" in ran.err)
+
+
 def test_a_page_of_as_many_events_as_there_may_be_advises_no_larger_one(busy: Path) -> None:
     """More than these are never in one page."""
     (month,) = (busy / ".memory" / "audit").iterdir()

@@ -77,9 +77,10 @@ def test_what_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_directory_again(tmp_path: Path) -> None:
-    """The demo empties and uses a directory that an earlier one made."""
+    """The demo empties and uses a directory that an earlier one made, also one that was killed."""
     run("demo", "--dir", "demo")
     write_workflow(tmp_path / "demo", "broken")
+    (tmp_path / "demo" / ".workflow.yaml.tmp").write_text("half")
 
     assert 0 == run("demo", "--dir", "demo").code
 

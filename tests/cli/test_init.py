@@ -50,6 +50,15 @@ def test_a_url_is_no_place_for_a_workflow(project: Path, given: list[str]) -> No
     assert {} == files_under(project)
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_blank_directory_is_refused(project: Path, blank: str) -> None:
+    """As of a variable that is not set: it would be the current directory, or one of that name."""
+    ran = run("init", blank)
+
+    assert (2, True) == (ran.code, "it is blank" in ran.err)
+    assert {} == files_under(project)
+
+
 def test_the_schema_is_where_the_first_line_says(project: Path) -> None:
     """The first line of the workflow leads an editor to the schema that init wrote."""
     run("init")

@@ -164,15 +164,16 @@ def test_less_is_the_pager_and_may_be_quit(project: Path) -> None:
     assert "Traceback" not in shown
 
 
-def test_wide_characters_are_cut_off_and_counted_by_their_columns(tmp_path: Path) -> None:
-    """A row stays on its line, and a text that fills the screen is shown in the pager."""
+@pytest.mark.parametrize("wide", ["東", "\u1100\u1161\u11a8", "\u304b\u3099"], ids=["one", "jamo", "kana"])
+def test_wide_characters_are_cut_off_and_counted_by_their_columns(tmp_path: Path, wide: str) -> None:
+    """A row stays on its line, and a text that fills the screen is shown in the pager; also if written in parts."""
     text = "東京の本社に請求書を送る。" * 20
     write_workflow(
         tmp_path, WORKFLOW.replace("memory:\n", "memory:\n  entries: {}\n", 1).replace("bytes: 20}", "bytes: 9000}")
     )
     with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
         memory.entries.save(memory.session("desk"), "k", text)
-        memory.manager.append("small-1", "東" * 49 + "\n" + ("東" * 51 + "\n") * 9)
+        memory.manager.append("small-1", wide * 49 + "\n" + (wide * 51 + "\n") * 9)
     row = at_terminal(tmp_path, "entries", "search", "東京", "--agent", "desk", PAGER="cat")[1].splitlines()[1]
     paged = [at_terminal(tmp_path, "read", "small", PAGER=MARKED, LINES=str(lines))[1] for lines in (19, 20)]
 

@@ -15,7 +15,7 @@ from memfiles.cli.commands.read import entries_in, entry_lines
 from memfiles.cli.commands.sync import mention_unmirrored, mirror_lines, unmirrored
 from memfiles.cli.doctor.checks import names_in
 from memfiles.cli.failures import AlreadyThere
-from memfiles.cli.options import DEFAULT_WORKFLOW, argument, command, current, option, usage_error
+from memfiles.cli.options import DEFAULT_WORKFLOW, argument, command, current, filled, option, usage_error
 from memfiles.cli.output import waiting
 from memfiles.files.restore_report import RestoreReport
 from memfiles.memory import keeper_of, look
@@ -33,7 +33,7 @@ WORKFLOW = Path(__file__).with_name("workflow.yaml").read_text(encoding="utf-8")
 
 
 @command("init", "memfiles init my-agents && cd my-agents && memfiles read notes")
-@argument("directory", required=False, type=click.Path(file_okay=False))
+@argument("directory", required=False, type=click.Path(file_okay=False), callback=filled)
 def init_command(directory: str | None) -> None:
     """Create a ready-to-use, commented workflow.
 

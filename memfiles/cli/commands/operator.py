@@ -21,7 +21,7 @@ from memfiles.cli import opening, output
 from memfiles.cli.commands.entries import ask, end_with_forgotten, has_every_entry
 from memfiles.cli.commands.read import author
 from memfiles.cli.failures import NotFound, end_on_signals, listening_on
-from memfiles.cli.options import argument, command, current, group, on_disk, option
+from memfiles.cli.options import argument, command, current, filled, group, on_disk, option
 from memfiles.errors import ExtraMissing
 from memfiles.files.restore_report import FileView
 from memfiles.memory import look
@@ -42,11 +42,11 @@ _WHEN = "a date, a time in UTC, or a span such as 24h."
 @command("audit", "memfiles audit --since 7d --op forget", "memfiles audit --record customer-notes --outcome refused")
 @option("--since", metavar="WHEN", help=f"Only from then on: {_WHEN}")
 @option("--until", metavar="WHEN", help="Only before then, or from where a page ended.")
-@option("--agent", metavar="NAME", help="Only what this agent did.")
+@option("--agent", metavar="NAME", callback=filled, help="Only what this agent did.")
 @option("--user", metavar="NAME", help="Only what was done for this user, or to what is kept for this user.")
-@option("--actor", metavar="NAME", help="Only what this human or program did.")
-@option("--op", metavar="NAME", help="Only this operation, such as save, append or forget.")
-@option("--record", metavar="NAME", help="Only this memory file (name or uid) or entry (key, uid or path).")
+@option("--actor", metavar="NAME", callback=filled, help="Only what this human or program did.")
+@option("--op", metavar="NAME", callback=filled, help="Only this operation, such as save, append or forget.")
+@option("--record", metavar="NAME", callback=filled, help="Only this memory file (name or uid) or entry (key, uid or path).")
 @option("--outcome", type=click.Choice(OUTCOMES), help="Only what ended like this.")
 @_UP_TO
 @option(

@@ -31,12 +31,13 @@ from memfiles.cli.options import command, current, option
 from memfiles.errors import MemfilesError
 from memfiles.records import NamedTuple
 from memfiles.records.graphemes import harmless
+from memfiles.records.keys import temp_path
 from memfiles.tools.json_schemas import as_text, workflow_schema
 from memfiles.tools.results import ToolResult
 from memfiles.tools.session import Session
 
 MARK = ".memfiles-demo"
-_OWN_FILES = {MARK, "workflow.yaml"}
+_OWN_FILES = {MARK, "workflow.yaml", temp_path("workflow.yaml")}
 _OWN_FOLDERS = {".memory", "mirror", "schemas"}
 _WIDEST = 100  # columns
 _PREFIX = {"text": "", "person": "", "call": "-> ", "result": "<- ", "error": "<- error: "}
