@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import partial
@@ -177,10 +178,8 @@ def _fitted(text: str) -> str:
     text = text.rstrip()
     if not sys.stdout.isatty() or _columns_of(text) <= (room := width()):
         return text
-    text = text[: room - 1]
-    while _columns_of(text) >= room:
-        text = text[:-1]
-    return text + "…"
+    over = bisect_left(range(len(text)), room, key=lambda end: _columns_of(text[:end]))
+    return text[: over - 1] + "…"
 
 
 def _columns_of(text: str) -> int:

@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 import time
+import unicodedata
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,13 @@ def test_wide_characters_are_cut_off_and_counted_by_their_columns(tmp_path: Path
 
     assert (99, "…") == (sum(1 if each.isascii() or each == "…" else 2 for each in row), row[-1])
     assert [True, False] == ["page:" in shown for shown in paged]
+
+
+def test_marks_take_no_column_of_a_row_that_is_cut_off(tmp_path: Path) -> None:
+    """A row with many of them goes on to the end of its line."""
+    write_workflow(tmp_path, WORKFLOW.replace("memory:\n", "memory:\n  entries: {}\n", 1))
+    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
+        memory.entries.save(memory.session("desk"), "k", "plan " + "ที่นี่" * 60)
+    row = at_terminal(tmp_path, "entries", "search", "plan", "--agent", "desk", PAGER="cat")[1].splitlines()[1]
+
+    assert (100, "…") == (sum(unicodedata.category(each) != "Mn" for each in row), row[-1])

@@ -46,7 +46,9 @@ _WHEN = "a date, a time in UTC, or a span such as 24h."
 @option("--user", metavar="NAME", help="Only what was done for this user, or to what is kept for this user.")
 @option("--actor", metavar="NAME", callback=filled, help="Only what this human or program did.")
 @option("--op", metavar="NAME", callback=filled, help="Only this operation, such as save, append or forget.")
-@option("--record", metavar="NAME", callback=filled, help="Only this memory file (name or uid) or entry (key, uid or path).")
+@option(
+    "--record", metavar="NAME", callback=filled, help="Only this memory file (name or uid) or entry (key, uid or path)."
+)
 @option("--outcome", type=click.Choice(OUTCOMES), help="Only what ended like this.")
 @_UP_TO
 @option(
