@@ -226,7 +226,7 @@ def _show(text: str, pager: str) -> None:
     import shutil  # late: only a terminal needs it
 
     columns, lines = shutil.get_terminal_size()
-    needed = sum(max(1, -(-_columns_of(line) // columns)) for line in click.unstyle(text).splitlines())
+    needed = sum(max(1, -(-_columns_of(line) // columns)) for line in click.unstyle(text).expandtabs().splitlines())
     if needed < lines:  # one is the prompt's
         click.echo(text, nl=False)
         return

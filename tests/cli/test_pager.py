@@ -190,3 +190,12 @@ def test_marks_take_no_column_of_a_row_that_is_cut_off(tmp_path: Path) -> None:
     row = at_terminal(tmp_path, "entries", "search", "plan", "--agent", "desk", PAGER="cat")[1].splitlines()[1]
 
     assert (100, "…") == (sum(unicodedata.category(each) != "Mn" for each in row), row[-1])
+
+
+def test_a_tab_takes_the_columns_up_to_the_next_stop(tmp_path: Path) -> None:
+    """A text that fills the screen by its tabs is shown in the pager."""
+    write_workflow(tmp_path, WORKFLOW.replace("bytes: 20}", "bytes: 9000}"))
+    with memfiles.open(tmp_path / "workflow.yaml", watch=False) as memory:
+        memory.manager.append("small-1", ("\t" * 12 + "12345\n") * 9)
+
+    assert "page:" in at_terminal(tmp_path, "read", "small", PAGER=MARKED, LINES="15")[1]
