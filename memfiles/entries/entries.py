@@ -56,7 +56,7 @@ class Entries:
         summariser: Summariser | None = None,
         audit: AuditLog | None = None,
         now: Callable[[], str] = utc_now,
-        is_due: Callable[[], bool] | None = None,
+        is_due: Callable[[], bool | None] | None = None,
     ) -> None:
         """Nothing is opened before the first use; ``origin`` is the id of a mirrored directory. See ``LateParts``."""
         self.rules, self._audit, self._name = rules, audit, store.name

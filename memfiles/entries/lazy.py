@@ -62,12 +62,15 @@ class Sweeps:
         self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, kept.expired / _PAUSES, kept.deleted / _PAUSES)
         self._notes, self._is_shared = home.notes, home.directory is None
 
-    def are_due(self) -> bool:
-        """Whether that time is too long ago, or the home has a note of a forget that may be unfinished."""
+    def are_due(self) -> bool | None:
+        """Whether that time is too long ago, or a noted forget may be unfinished; None if the store does not answer."""
         try:
             swept = self._notes.get(SWEPT)
             is_late = swept is None or not 0 <= time.time() - float(swept) < self._pause_seconds
             return is_late or (self._is_shared and bool(self._notes.noted_forgets()))
+        except StorageFailed as error:
+            _log.warning("content whose time is over is not erased yet; it is tried again later: %s", error)
+            return None
         except (OSError, ValueError, MemfilesError):
             return True
 
@@ -128,7 +131,9 @@ class LazyEntries:
         A command (``is_brief``) sweeps in the second case alone, or to finish a forget. Returns whether old months of
         the audit are due as well.
         """
-        if (is_due := self._sweeps.are_due()) and self.are_needed:
+        if (is_due := self._sweeps.are_due()) is None:  # each further question would wait as long
+            return False
+        if is_due and self.are_needed:
             self.opened()
         is_time = is_due or not self.is_brief
         if self._entries is not None and (is_time or self._entries.parts.may_have_forgets()):
@@ -284,7 +289,7 @@ class LateParts:
         summariser: Summariser | None,
         audit: AuditLog | None,
         meaning: Meaning,
-        is_due: Callable[[], bool] | None,
+        is_due: Callable[[], bool | None] | None,
     ) -> None:
         """``meaning`` is that of searches; ``is_due`` says if nobody has swept for a while, for a command."""
         self.meaning = meaning

@@ -23,7 +23,7 @@ from memfiles.sync.status import kept_conflicts, status_on_disk
 from memfiles.tools.session import Session
 from tests.conftest import unavailable
 from tests.support import ROOT
-from tests.support.postgres import OUTSIDER, ROLE, PostgresServer
+from tests.support.postgres import OUTSIDER, ROLE, PostgresServer, postgres_server
 from tests.support.workflows import write_workflow
 from tests.surfaces.desk import AT, TEXT, Declare, commands
 
@@ -378,6 +378,25 @@ def test_a_purge_ends_well_where_notes_of_commits_stay(
 
     assert (0, 0) == (purged.expired, purged.deleted)
     assert "old notes of commits are not removed yet" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_memory_closes_soon_while_the_server_is_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether entries have to be swept is asked once, and nothing else of a sweep: each question waits as long."""
+    with postgres_server() as own:
+        if own.folder is None:
+            unavailable("MEMFILES_TEST_DSN names a server that is not ours")
+        place = f"store: {json.dumps(own.url(own.workspace()))}"
+        with memfiles.open(write_workflow(tmp_path, TEXT.format(place=place, mirror="")), watch=False):
+            monkeypatch.setattr("memfiles.storage.postgres.connections.PATIENCE_SECONDS", 0.2)
+            own.stop()
+    warned = [record.getMessage().partition(":")[0] for record in caplog.records]
+
+    swept, looked = "content whose time is over is not erased yet; it is tried again later", "a change by hand may not"
+    assert [swept, looked] == [warned[0], warned[-1][: len(looked)]]
+    assert 2 == len(warned)
 
 
 @pytest.mark.slow
