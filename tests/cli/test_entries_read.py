@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import memfiles
-from tests.cli.command_line import Ran, files_under, run
+from tests.cli.command_line import files_under, run
+from tests.cli.entry_commands import WORKFLOW, entries, records, saved
 from tests.support.workflows import write_workflow
-
-WORKFLOW = """\
-name: desk
-memory:
-  durability: os
-  files:
-    - {uid: notes-1, name: notes, description: What is known., level: INTERNAL, content: "# Notes\\n"}
-  entries: {max_entries: 20}
-agents:
-  desk: {level: INTERNAL, memory: [{id: notes-1, mode: rw}]}
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -30,20 +19,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_workflow(tmp_path, WORKFLOW)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def entries(*args: str, **how: Any) -> Ran:
-    return run("entries", *args, **how)
-
-
-def saved(key: str = "plan", text: str = "Ada is on Pro", *options: str) -> None:
-    ran = entries("save", key, text, *options)
-    assert 0 == ran.code, ran.err
-
-
-def records(project: Path) -> dict[str, bytes | None]:
-    """What is on the disk, but for what is derived."""
-    return {name: data for name, data in files_under(project).items() if "/.state" not in name}
 
 
 def test_levels() -> None:

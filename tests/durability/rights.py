@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import memfiles
 from memfiles.records.entry_codec import encode_entry
 from memfiles.storage.atomic import Signature, is_settled
 from tests.support.records import wait_until
@@ -57,4 +58,14 @@ def entry_of_bob(desk: Path, **said: Any) -> Path:
     record = desk.parent / ".memory" / entry.path
     record.parent.mkdir()
     record.write_bytes(encode_entry(entry))
+    return record
+
+
+def note_of_tea(desk: Path) -> Path:
+    """A note made of the entry ``tea``, as of ``entry_of_bob``; the other entry that says so is forgotten."""
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        assert tea is not None
+        record = entry_of_bob(desk, made_of=(tea.id,))
+        memory.entries.forget(memory.session("support"), key="tea/milk")
     return record

@@ -18,7 +18,7 @@ from memfiles.errors import StorageFailed
 from memfiles.index.database import noted_forgets, noted_unread
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.keys import id_path
-from tests.durability.rights import as_another_process, as_nobody, entry_of_bob, settle
+from tests.durability.rights import as_another_process, as_nobody, entry_of_bob, note_of_tea, settle
 from tests.support.records import wait_until
 from tests.support.saved import Visitor, files_holding, saved
 from tests.support.workflows import write_workflow
@@ -187,11 +187,7 @@ def test_a_note_that_another_process_reads_again_is_not_found_before_it_follows_
 ) -> None:
     """That one may have been killed since, or ask nothing for hours: whoever asks first has the note follow."""
     bob = Visitor("bob")
-    with memfiles.open(desk, watch=False) as memory:
-        tea = memory.entries.get(memory.session("support"), "tea")
-        assert tea is not None
-        record = entry_of_bob(desk, made_of=(tea.id,))
-        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record = note_of_tea(desk)
     with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
         assert memory.entries.search(bob, "green").matches
 
@@ -215,11 +211,7 @@ def test_a_note_that_another_process_reads_again_is_not_found_before_it_follows_
 def test_no_thread_finds_a_note_while_another_one_has_it_follow_its_forget(desk: Path) -> None:
     """That may wait for a lock; a question that is asked meanwhile waits as well."""
     bob = Visitor("bob")
-    with memfiles.open(desk, watch=False) as memory:
-        tea = memory.entries.get(memory.session("support"), "tea")
-        assert tea is not None
-        record = entry_of_bob(desk, made_of=(tea.id,))
-        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record = note_of_tea(desk)
     with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory, memfiles.open(desk, watch=False) as other:
         db, begun, done = memory.entries._reader._db, threading.Event(), threading.Event()
 
@@ -313,11 +305,7 @@ def test_a_note_that_can_be_read_again_is_not_got_before_it_follows_its_forget(
 ) -> None:
     """No question has to come before that, which would read the index: a get reads the note alone."""
     bob = Visitor("bob")
-    with memfiles.open(desk, watch=False) as memory:
-        tea = memory.entries.get(memory.session("support"), "tea")
-        assert tea is not None
-        record = entry_of_bob(desk, made_of=(tea.id,))
-        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record = note_of_tea(desk)
     record.chmod(0)
     with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
         memory.entries.forget(memory.session("support"), key="tea")
@@ -359,11 +347,7 @@ def test_a_forget_whose_content_was_being_removed_is_finished_after_an_interrupt
 ) -> None:
     """At the next question: the program goes on, and may do so for weeks."""
     bob = Visitor("bob")
-    with memfiles.open(desk, watch=False) as memory:
-        tea = memory.entries.get(memory.session("support"), "tea")
-        assert tea is not None
-        record = entry_of_bob(desk, made_of=(tea.id,))
-        memory.entries.forget(memory.session("support"), key="tea/milk")
+    record = note_of_tea(desk)
     record.chmod(0)
     with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
         memory.entries.forget(memory.session("support"), key="tea")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +12,7 @@ import memfiles
 from memfiles.errors import InvalidArgument
 from memfiles.tools.session import Session
 from tests.support.workflows import opened
+from tests.tools.entry_calls import save
 
 WORKFLOW = """\
 memory:
@@ -35,19 +34,6 @@ def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
 @pytest.fixture
 def session(memory: memfiles.Memory) -> Session:
     return memory.session("support", run="monday")
-
-
-def done(session: Session, tool: str, arguments: object = None, **call: Any) -> dict[str, Any]:
-    """The data of a call that must succeed, and must be its text."""
-    result = session.call(tool, arguments, **call)
-    assert (False, None) == (result.is_error, result.code), result.text
-    assert result.data is not None
-    assert json.dumps(result.data, ensure_ascii=False, separators=(",", ":")) == result.text
-    return result.data
-
-
-def save(session: Session, key: str = "plan", content: str = "Ada is on Pro", **said: Any) -> dict[str, Any]:
-    return done(session, "memory_save", {"key": key, "content": content, **said})
 
 
 def test_a_closed_session_saves_nothing(session: Session) -> None:
