@@ -131,8 +131,8 @@ class Forgetter:
         self._note_followed(graves.keys() - left.keys())
         if changed:
             self.complete(changed)
-        for error in left.values():
-            raise error
+        if left:
+            raise next(iter(left.values()))
 
     def _note_followed(self, paths: Collection[str]) -> None:
         if paths:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from memfiles.storage.repository import RecordRepository
 
 _CALM_SECONDS = 0.05
-_FEW = 32  # to examine so many files takes 0.2 ms, which is less than a thread takes to wake up
+_FEW_FILES = 32  # to examine so many files takes 0.2 ms, which is less than a thread takes to wake up
 _LONGEST_CALM_SECONDS = 0.5  # while somebody writes without pause
 _UNSAVED_SECONDS = 0.25
 _SWEEP_WITHOUT_EVENTS_SECONDS = 1.0
@@ -156,7 +156,7 @@ class Watcher:
         self._sweep_took, self._resumed = 0.0, time.monotonic()
         try:
             self._watched.folder()
-            self._events.start(with_names=self._examined > _FEW)  # before examining, so that nothing is missed
+            self._events.start(with_names=self._examined > _FEW_FILES)  # before examining, so that nothing is missed
             suspects = self._watched.suspects(self._pause)
             self._complaints.pop("", None)
         except _Ended:
