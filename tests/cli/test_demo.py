@@ -85,6 +85,15 @@ def test_the_same_directory_again(tmp_path: Path) -> None:
     assert 0 == run("demo", "--dir", "demo").code
 
 
+@pytest.mark.parametrize("place", ["", "s3://bucket/x"])
+def test_what_is_no_directory(tmp_path: Path, place: str) -> None:
+    """A variable that is not set, or a URL: nothing is made, and nothing is thought to be kept."""
+    ran = run("demo", "--dir", place)
+
+    assert (2, ["tmp"]) == (ran.code, [*files_under(tmp_path)])
+    assert ("is blank" if not place else "s3:// is a URL") in ran.err
+
+
 @pytest.mark.parametrize("made_by_demo", [True, False])
 def test_a_directory_with_something_else(tmp_path: Path, made_by_demo: bool) -> None:
     """A directory that holds anything the demo did not write is refused with code 4, and left as it is."""

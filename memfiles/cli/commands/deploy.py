@@ -54,10 +54,15 @@ def init_command(directory: str | None) -> None:
         output.note("If this folder is under version control, add .memory/ to its .gitignore.")
 
 
+def refuse_url(path: str, *, command: str) -> None:
+    """Raise a usage error for a URL in the place of the folder that a command writes to."""
+    if scheme := url_scheme(path):
+        raise usage_error(f"{scheme}// is a URL, not a path: {command} writes to a folder")
+
+
 def _place(directory: str | None) -> tuple[Path, str]:
     """The folder and the name of the workflow to write."""
-    if scheme := url_scheme(directory or current().workflow):
-        raise usage_error(f"{scheme}// is a URL, not a path: init writes to a folder")
+    refuse_url(directory or current().workflow, command="init")
     workflow = Path(current().workflow)
     if directory is None:
         return workflow.parent, workflow.name

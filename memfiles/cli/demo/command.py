@@ -23,11 +23,11 @@ from msgspec import Struct
 
 import memfiles
 from memfiles.cli import output
-from memfiles.cli.commands.deploy import SCHEMA, write_new
+from memfiles.cli.commands.deploy import SCHEMA, refuse_url, write_new
 from memfiles.cli.demo import support_desk
 from memfiles.cli.demo.support_desk import ADA, AMBIGUOUS, ANSWER, DELICATE, KNOWN, LOG, NOTES, REFUSED, SCRIPT, TASK
 from memfiles.cli.failures import AlreadyThere
-from memfiles.cli.options import command, current, option
+from memfiles.cli.options import command, current, filled, option
 from memfiles.errors import MemfilesError
 from memfiles.records import NamedTuple
 from memfiles.records.graphemes import harmless
@@ -48,13 +48,15 @@ LineKind = Literal["text", "call", "result", "error", "person"]
 
 
 @command("demo", "memfiles demo --dir demo")
-@option("--dir", "directory", type=click.Path(file_okay=False), help="Directory to work in and keep.")
+@option("--dir", "directory", type=click.Path(file_okay=False), callback=filled, help="Directory to work in and keep.")
 def demo_command(directory: str | None) -> None:
     """Show an agent with memory: tool calls, a crash, an undo, a lost disk.
 
     It runs offline and in seconds, in a temporary directory that is removed at the end. With --dir it uses and keeps
     a new or empty directory, or empties one that an earlier demo left.
     """
+    if directory is not None:
+        refuse_url(directory, command="demo")
     with prepared(Path(directory) if directory else None) as workflow, closing(tell(workflow)) as story:
         if current().json:
             output.data({"ok": True, "directory": directory, "steps": collected(story)})
