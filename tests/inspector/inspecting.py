@@ -117,7 +117,7 @@ def filled(folder: Path) -> Path:
 
 MIRRORED = """
 memory:
-  mirror: {{url: "file://{}", pull: restore}}
+  mirror: {{url: "file://{}", pull: {}}}
   files: [{{uid: notes, name: notes, content: "a\\n"}}]
 agents: {{}}
 """
@@ -126,7 +126,7 @@ agents: {{}}
 def conflicted(folder: Path) -> Path:
     """The workflow of a machine on which the change of another one, to the same line, lost; they share a mirror."""
     (mirror := folder / "mirror").mkdir()
-    mine, theirs = (write_workflow(folder / name, MIRRORED.format(mirror)) for name in ("one", "two"))
+    mine, theirs = (write_workflow(folder / name, MIRRORED.format(mirror, "cold-start")) for name in ("one", "two"))
     for workflow in (mine, theirs):
         with memfiles.open(workflow, watch=False):
             pass

@@ -284,8 +284,8 @@ def test_a_change_by_hand_shows_at_once(visit: Visit) -> None:
 def test_a_change_on_another_machine_shows_once_the_mirror_has_it(browser: Browser, tmp_path: Path) -> None:
     """Fetched while the page is open; and what the mirror lacks is told."""
     (mirror := tmp_path / "mirror").mkdir()
-    text = MIRRORED.format(mirror)
-    here, there = (write_workflow(tmp_path / name, text.replace("restore", "1")) for name in ("here", "there"))
+    text = MIRRORED.format(mirror, "1s")
+    here, there = (write_workflow(tmp_path / name, text) for name in ("here", "there"))
     with hosting(here) as served, visiting(browser, served) as visit:
         expect(visit.page.locator("#state")).to_contain_text("clean")
         page = visit.go("/files/notes")
