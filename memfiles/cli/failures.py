@@ -4,7 +4,7 @@
     1  error              5  over a cap or budget
     2  usage              6  denied: read-only, level, credential
     3  not found          7  mirror unavailable
-    130  interrupted
+    130  interrupted, or not confirmed
 
 The rule this file guards: whatever happens, a person gets one line on stderr that says what to do, and a program that
 asked for JSON gets ``{"error": {"code", "message", "transient"}}`` there.
@@ -95,7 +95,7 @@ def failure_of(error: BaseException) -> Failure:
         case click.ClickException():
             return Failure("error", error.format_message(), error.exit_code)
         case click.Abort():
-            return Failure("interrupted", "interrupted", INTERRUPTED)
+            return Failure("interrupted", str(error) or "interrupted", INTERRUPTED)
         case MemoryError():
             return Failure("out_of_memory", "there is not enough memory for this; see ulimit -v", transient=True)
         case RuntimeError() if "start new thread" in str(error):

@@ -115,6 +115,12 @@ def note(text: str) -> None:
         click.echo(harmless(text), err=True, color=True)  # as in a table
 
 
+def ask(question: str) -> None:
+    """Ask on the terminal for confirmation; the command ends if the answer is no."""
+    if not click.confirm(question, err=True):
+        raise click.Abort("not confirmed: nothing was changed")
+
+
 def warn(text: str) -> None:
     """Print a warning on stderr."""
     if not current().json:

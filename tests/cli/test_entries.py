@@ -108,6 +108,13 @@ def test_what_is_not_said_stays() -> None:
     assert ("y", ["a"], True, 2) == tuple(found[name] for name in ("content", "tags", "pinned", "revision"))
 
 
+def test_a_time_that_is_blank_is_refused() -> None:
+    """As of a variable that is not set: the entry would be said to be of today."""
+    ran = entries("save", "tea", "Ada likes tea", "--said-at", "")
+
+    assert (2, True) == (ran.code, "'--said-at': it is blank" in ran.err)
+
+
 def test_a_lifetime() -> None:
     """--ttl takes a time span; a wrong one is a usage error."""
     saved("plan", "x", "--ttl", "72h")

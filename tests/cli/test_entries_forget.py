@@ -120,6 +120,7 @@ def test_asking(answer: str, left: int) -> None:
 
     assert (0 if left == 1 else 130) == ran.returncode
     assert "  ada/home\n  ada/plan\nForget 2 entries for good? [y/N]" in ran.stderr
+    assert (answer == "n\n") == ran.stderr.endswith("error: not confirmed: nothing was changed\n")
     assert left == len(keys())
 
 

@@ -159,6 +159,7 @@ def test_asking_whose_entries_they_are(answer: str, code: int) -> None:
 
     assert code == ran.returncode
     assert "the entries were those of agent desk\nImport them for agent other? [y/N]" in ran.stderr
+    assert bool(code) == ran.stderr.endswith("error: not confirmed: nothing was changed\n")
     assert (3 if code else 0) == entries("get", "refund", *AS_OTHER).code
 
 

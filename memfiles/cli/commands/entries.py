@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from memfiles.cli import opening, output
 from memfiles.cli.commands.entries_read import entries_command
 from memfiles.cli.commands.write import CALL_ID, TextCommand, expected_revision, fail_until_pushed, given_text
-from memfiles.cli.options import argument, command, current, option, options, usage_error
+from memfiles.cli.options import argument, command, current, filled, option, options, usage_error
 from memfiles.errors import EntryNotFound
 from memfiles.memory import look
 from memfiles.records.entry import DEFAULT_CONFIDENCE, KINDS
@@ -50,7 +50,9 @@ _entry_fields = options(
     option("--confidence", type=_share, metavar="0..1", help="How certain it is.  [default: 1]"),
     option("--pinned/--not-pinned", default=None, help="Show it to agents at the start of every run."),
     option("--link", "links", multiple=True, metavar="KEY", help="Related entry; repeatable."),
-    option("--said-at", metavar="TIME", help="When it was said, e.g. 2026-11-21.  [default: when saved]"),
+    option(
+        "--said-at", callback=filled, metavar="TIME", help="When it was said, e.g. 2026-11-21.  [default: when saved]"
+    ),
     option("--ttl", callback=_in_seconds, metavar="TIME", help="Time to live after the last change, e.g. 72h."),
     expected_revision("Fail unless the entry is at this revision (0: must not exist).", least=0),
     CALL_ID,
@@ -230,7 +232,7 @@ def ask(found: Forgotten, *, counted: Callable[[int], str] = output.entries) -> 
     if current().json or not sys.stdin.isatty():
         raise usage_error(f"this forgets {counted(found.count)} for good; confirm with --yes, or use --dry-run")
     list_keys(found)
-    click.confirm(f"Forget {counted(found.count)} for good?", abort=True, err=True)
+    output.ask(f"Forget {counted(found.count)} for good?")
 
 
 def end_with_forgotten(

@@ -136,7 +136,7 @@ def _ask(others: Sequence[str], *, to: str) -> None:
     if current().json or not sys.stdin.isatty():
         raise usage_error(f"{what}; import them for agent {to} with --take-over, or look at them with --dry-run")
     output.note(what)
-    click.confirm(f"Import them for agent {to}?", abort=True, err=True)
+    output.ask(f"Import them for agent {to}?")
 
 
 def _named(owners: Sequence[str]) -> str:
