@@ -17,7 +17,7 @@ from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed, Workf
 from memfiles.files.manager import MemoryManager
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import Entry
-from memfiles.records.keys import FILES
+from memfiles.records.keys import FILES, id_path
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Progress
@@ -189,8 +189,7 @@ class Memory:
         cleanup: ExitStack,
         audit: AuditLog,
     ) -> None:
-        self.workflow = workflow
-        self.manager = manager
+        self.workflow, self.manager = workflow, manager
         self.report, self.sync = report, sync
         self._entries, self._audit, self._cleanup = entries, audit, cleanup
         self._sessions: WeakSet[Session] = WeakSet()
@@ -223,10 +222,11 @@ class Memory:
         from memfiles.entries.callers import SessionProvenance  # late: a memory that is looked at has no session
         from memfiles.tools.session import OpenRun, Session
 
+        self._check_open()
         spec = self._agent(agent)
         who = partial(SessionProvenance, agent, run=run, channel=channel, thread=thread, actor=actor, user=user)
         provenance = who()
-        if user is not None and self._entries.are_needed:
+        if user and (self._entries.are_needed or self.manager.records.signature(id_path(provenance.epoch))):
             provenance = who(epoch=self._entries.opened().users.epoch_of(user))
         with self._closing:
             open_run = self._runs.setdefault((agent, user, run), OpenRun())

@@ -121,6 +121,14 @@ def test_a_user_may_come_back_with_nothing(tmp_path: Path) -> None:
         assert ["The desk opens at nine"] == seen(memory, "ada")
 
 
+def test_a_user_may_come_back_where_no_entries_are_declared(tmp_path: Path) -> None:
+    """Then a session does not open them, so that it has to look whether anybody was forgotten."""
+    with opened(tmp_path, "name: w\nmemory: {directory: .memory}\nagents: {support: {}}\n") as memory:
+        for _ in range(3):
+            memory.entries.save(memory.session("support", user="ada"), "plan", SECRET)
+            assert 1 == memory.users.forget("ada").count
+
+
 def test_a_session_from_before_saves_nothing_more(tmp_path: Path) -> None:
     """It is told why, in a tool result too; a session that is asked for anew may."""
     with opened(tmp_path, WORKFLOW) as memory:
