@@ -47,13 +47,15 @@ class Live:
             self._watch.cancel()
         self._wake()
 
-    def response(self) -> StreamingResponse:
-        """A stream of server-sent events, one for each piece of news."""
-        return StreamingResponse(self._news(), media_type="text/event-stream")
+    def response(self, since: str) -> StreamingResponse:
+        """A stream of server-sent events, one for each piece of news, from those ``since`` which the page was made."""
+        return StreamingResponse(self._news(since), media_type="text/event-stream")
 
-    async def _news(self) -> AsyncIterator[bytes]:
+    async def _news(self, since: str) -> AsyncIterator[bytes]:
         changed = asyncio.Event()
         self._waiting.add(changed)
+        if since != str(self._state.news):
+            changed.set()
         if self._watch is None and self._memory.sync.settings.url and self._memory.workflow.memory.mirror is not None:
             self._watch = asyncio.create_task(self._watch_mirror())
         try:
@@ -81,6 +83,7 @@ class Live:
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
+        self._state.news += 1
         for changed in self._waiting:
             changed.set()
 
@@ -91,8 +94,10 @@ class Live:
             await asyncio.sleep(MIRROR_SECONDS)
             if self._waiting:
                 with suppress(MemfilesError):
+                    news = self._state.news  # a page made since the last look may show what was over before this one
                     found = await asyncio.to_thread(self._memory.sync.status)
                     now = found.pending, found.last_error, found.conflicts, found.refused
-                    if shown not in (None, now):
+                    if (news, now) != shown:
                         self._wake()
-                    shown = now
+                        news += 1
+                    shown = news, now

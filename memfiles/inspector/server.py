@@ -102,8 +102,8 @@ def _site(inspected: InspectedMemory, live: Live, state: ServerState) -> Starlet
     routes = [HttpRoute(f"/{{root}}{path}", _endpoint(page, inspected, state, env), methods=[method])
               for method, path, page in PAGES]  # fmt: skip
 
-    async def news(_: Request) -> Response:
-        return live.response()
+    async def news(request: Request) -> Response:
+        return live.response(request.query_params.get("since", ""))
 
     async def lost(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500

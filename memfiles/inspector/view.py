@@ -46,6 +46,7 @@ class ServerState:
         self.said: dict[str, str] = {}
         self.plans: dict[str, Plan] = {}
         self.prompts: dict[str, Any] = {}
+        self.news = 0  # pieces so far
         self._turn = threading.Lock()
 
     def keep(self, on: dict[str, T], key: str, value: T, *, most: int = LARGE_MAX) -> None:
@@ -65,6 +66,7 @@ class PageView:
     ) -> None:
         self.inspected = inspected
         self.state = state
+        self.news = state.news  # before anything is read: what changes meanwhile is news to the page
         self._request = request
         self._templates = templates
         self._guard = request.app.state.guard

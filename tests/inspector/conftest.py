@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.inspector.inspecting import Served, Visit, chromium, filled, hosting
 from tests.support.stores import STORE
 
+PATIENCE_MS = 60_000  # what another process changes, or another machine, may take long to show on a busy machine
+
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
     with chromium() as browser:
         yield browser
 
@@ -48,7 +51,7 @@ def visiting(browser: Browser, served: Served, **options: Any) -> Iterator[Visit
     """A visit in a profile of its own; it must have asked this machine alone, and complained of nothing."""
     context = browser.new_context(**options)
     try:
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(PATIENCE_MS)
         visit = Visit(context.new_page(), served)
         yield visit
         assert ({served.origin.partition("://")[2]}, []) == (visit.asked, visit.complaints)

@@ -6,6 +6,8 @@ import asyncio
 import io
 import json
 import re
+import threading
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,13 +15,15 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 import memfiles
 from memfiles.inspector.inspected_memory import InspectedMemory
 from memfiles.inspector.live import QUIET_SECONDS, Live
 from memfiles.inspector.view import ServerState
+from memfiles.sync.mirror import ANY, Condition
 from memfiles.tools.dialects import DIALECTS
+from mirrors.memory import MemoryMirror
 from tests.inspector.conftest import visiting
 from tests.inspector.inspecting import (
     ADA,
@@ -270,6 +274,21 @@ def test_a_change_elsewhere_shows_at_once(visit: Visit) -> None:
     expect(page.locator(".entries li").first).to_contain_text("Just said")
 
 
+def test_a_change_before_the_page_listens_shows_at_once(visit: Visit) -> None:
+    """Made after the server has read the page, and before the browser asks for the news."""
+    page, changed = visit.page, list[str]()
+
+    def change(route: Route) -> None:
+        if not changed:
+            changed.append(command(visit.workflow, "append", "playbook", "- Be quick.\n"))
+            time.sleep(0.5)  # by now the inspector has noticed
+        route.continue_()
+
+    page.route("**/live*", change)
+    visit.go("/files/playbook")
+    expect(page.locator("#content pre")).to_contain_text("- Be quick.")
+
+
 @pytest.mark.directory("only files can be changed by hand")
 def test_a_change_by_hand_shows_at_once(visit: Visit) -> None:
     """Made in an editor, in the file of the record."""
@@ -292,6 +311,48 @@ def test_a_change_on_another_machine_shows_once_the_mirror_has_it(browser: Brows
         expect(page.locator("html[data-listening]")).to_have_count(1)
         command(there, "append", "notes", "from there\n")
         expect(page.locator("#content pre")).to_contain_text("from there")
+
+
+class SlowMirror(MemoryMirror):
+    """A named fake: takes nothing before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_take = threading.Event()
+
+    def put(self, key: str, body: bytes, *, when: Condition = ANY) -> str:
+        """As soon as it may."""
+        assert self.may_take.wait(60)
+        return super().put(key, body, when=when)
+
+
+def test_a_mirror_that_caught_up_soon_is_news(tmp_path: Path) -> None:
+    """A page that was made while a change waited would say so until the next one."""
+    mirror = SlowMirror()
+    mirror.may_take.set()
+    path = write_workflow(tmp_path, MIRRORED.format(tmp_path, "cold-start"))
+
+    async def heard() -> tuple[list[object], int]:
+        with memfiles.open(path, watch=False, mirror=mirror) as memory:
+            assert memory.sync.flush(60)
+            live = Live(memory, InspectedMemory(memory, operator=OPERATOR).levels, ServerState())
+            live.start()
+            news = aiter(live.response(since="0").body_iterator)
+            told: list[object] = [await anext(news)]
+            mirror.may_take.clear()
+            memory.manager.append("notes", "b\n")
+            told.append(await anext(news))
+            pending = memory.sync.status().pending
+            mirror.may_take.set()
+            assert await asyncio.to_thread(memory.sync.flush, 60)
+            told.append(await anext(news))
+            live.end()
+            return told, pending
+
+    with ThreadPoolExecutor() as pool:  # the thread of a test may have the loop of the browser
+        told = pool.submit(asyncio.run, heard()).result()
+
+    assert ([b"retry: 1000\n\n", b"data: changed\n\n", b"data: changed\n\n"], 1) == told
 
 
 def test_a_page_says_that_the_inspector_is_gone(browser: Browser, workflow: Path) -> None:
@@ -364,11 +425,11 @@ def test_nothing_above_the_ceiling_is_news(workflow: Path) -> None:
         with memfiles.open(workflow, watch=False) as memory:
             live = Live(memory, InspectedMemory(memory, operator=OPERATOR, ceiling=ceiling).levels, ServerState())
             live.start()
-            news = aiter(live.response().body_iterator)
+            news = aiter(live.response(since="0").body_iterator)
             await anext(news)
             next_one = asyncio.ensure_future(anext(news))
             await asyncio.to_thread(memory.manager.append, "profile", "- Pro\n", user="ada")
-            await asyncio.wait([next_one], timeout=5 * QUIET_SECONDS)
+            await asyncio.wait([next_one], timeout=5 * QUIET_SECONDS if ceiling == "PUBLIC" else 60)
             is_heard = next_one.done()
             live.end()
             next_one.cancel()
