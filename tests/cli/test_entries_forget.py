@@ -184,9 +184,11 @@ def test_a_mirror_that_is_away(project: Path, mirror: Path) -> None:
 @pytest.mark.slow
 def test_a_purge_counts_and_then_erases(project: Path) -> None:
     """What a dry run counts is what the purge reports, also if opening the memory erased it already."""
-    write_workflow(project, WORKFLOW.replace("  entries:", "  retention: {deleted: 1s}\n  entries:"))
+    retaining = WORKFLOW.replace("  entries:", "  retention: {deleted: RETENTION}\n  entries:")
+    write_workflow(project, retaining.replace("RETENTION", "1h"))
     entries("delete", "refund")
     early = run("purge", "--dry-run", "--json").data
+    write_workflow(project, retaining.replace("RETENTION", "1s"))
     time.sleep(1.1)
     counted = run("purge", "--dry-run", "--json").data
     before = holding(project, "Refund at once")

@@ -279,9 +279,9 @@ def test_a_call_that_was_begun_is_answered_before_the_end(tmp_path: Path, era: s
                 with held(files_of(memory.manager), "notes-1.json"):
                     tasks.start_soon(call)
                     await ready.wait()
-                    await anyio.sleep(1)  # until the call waits for the record
+                    await anyio.sleep(3)  # until the call waits for the record, on a busy machine as well
                     ended = threads.submit(serving.end)
-                    await anyio.sleep(3)
+                    await anyio.sleep(1)
             return [*said, *await anyio.to_thread.run_sync(ended.result), memory.manager.read("notes-1")]
 
     assert [False, 0, "", "# Notes\n- a\n"] == in_loop(called)

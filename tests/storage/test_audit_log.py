@@ -18,6 +18,7 @@ from memfiles.storage.events import AuditEvent, AuditLog, RecordChanged
 from tests.storage.audit_logs import CHANGED, DENIED, SAVED, Months, lines, logged, ops, put
 from tests.support import ROOT
 from tests.support.another_process import another_process
+from tests.support.records import wait_until
 
 
 def test_a_change_is_logged_with_who_made_it(tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ print("done")
 def test_a_thread_that_imports_multiprocessing_disturbs_no_line(tmp_path: Path) -> None:
     """Its module is there before it has what is asked of it: a client of S3 imports it in the background."""
     program = """
-import sys, threading, time
+import sys, threading
 from memfiles.storage.events import AuditEvent, AuditLog
 begun, go_on = threading.Event(), threading.Event()
 def pause(frame, event, argument):
@@ -196,13 +197,13 @@ threading.Thread(target=work, daemon=True).start()
 begun.wait()
 log = AuditLog(sys.argv[1])
 log.record(AuditEvent("save"))
-time.sleep(1.5)
 print("done")
 input()
 go_on.set()
 """
     with another_process(program, tmp_path) as other:
         assert "done" == other.hear()
+        wait_until(lambda: (tmp_path / "audit").exists() and ops(tmp_path))
         assert ["save"] == ops(tmp_path)
         other.tell()
 

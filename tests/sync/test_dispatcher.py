@@ -231,6 +231,7 @@ def test_a_dispatcher_that_is_closed_does_nothing_later() -> None:
 
     def job() -> None:
         begun.set()
+        wait_until(lambda: dispatcher.is_closed)
         goes_on.wait(0.2)
         ran.append(dispatcher.is_closed)
 
@@ -283,17 +284,16 @@ def test_every_thread_is_a_daemon() -> None:
 
 def test_a_job_that_a_close_leaves_undone_ends_with_an_error() -> None:
     """Whoever waits for it is told so: also who asks as it closes, when its thread hands nothing out any more."""
-    begun, may_end = threading.Event(), threading.Event()
+    begun = threading.Event()
 
     def timer() -> None:
         begun.set()
-        may_end.wait(60)
+        wait_until(lambda: dispatcher.is_closed)
 
     dispatcher = Dispatcher(lambda task: True, timers=lambda now: [Timer(timer, at=now, every=inf)])
     dispatcher.start()
     assert begun.wait(60)
     before = dispatcher.in_background(int)  # the thread is busy, and finds the dispatcher closed afterwards
-    threading.Timer(0.2, may_end.set).start()
     dispatcher.close()
     after = dispatcher.in_background(int)
     for job in (before, after):

@@ -168,7 +168,7 @@ def test_both_machines_erase_at_once(machine: Machines, shared: Mirror, clock: C
 WORKFLOW = """\
     memory:
       mirror: {url: "URL"}
-      retention: {expired: 1s, deleted: 1s}
+      retention: {expired: RETENTION, deleted: RETENTION}
       entries: {categories: {daily: {ttl: 1s}}}
     agents: {support: {}}
     """
@@ -184,7 +184,8 @@ def test_a_workflow_with_a_mirror_erases_by_itself(tmp_path: Path, place: str, r
         (tmp_path / "mirror").mkdir()
         url = (tmp_path / "mirror").as_uri()
     mirror = open_mirror(url)
-    path = write_workflow(tmp_path, WORKFLOW.replace("URL", url))
+    text = WORKFLOW.replace("URL", url)
+    path = write_workflow(tmp_path, text.replace("RETENTION", "1h"))
     with memfiles.open(path) as memory:
         session = memory.session("support")
         memory.entries.save(session, KEY, TEXT)
@@ -192,6 +193,7 @@ def test_a_workflow_with_a_mirror_erases_by_itself(tmp_path: Path, place: str, r
         memory.entries.delete(session, KEY)
         memory.sync.flush(60)
     before = objects_holding(mirror, "zebrafish")
+    write_workflow(tmp_path, text.replace("RETENTION", "1s"))
     let_it_be_over()
     with memfiles.open(path):
         pass

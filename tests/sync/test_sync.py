@@ -66,7 +66,7 @@ def test_a_second_close_says_the_same(open_machine: Opener, mirror: MemoryMirror
     for through in (AbsentMirror(mirror), mirror):
         memory = open_machine(through=through)
         memory.manager.append("notes", "- one\n")
-        answers += [memory.sync.close(2), memory.sync.close(2)]
+        answers += [memory.sync.close(60), memory.sync.close(60)]
         memory.close()
 
     assert [False, False, True, True] == answers
@@ -79,6 +79,7 @@ def test_an_outage_ends_by_itself(open_machine: Opener, mirror: MemoryMirror) ->
     for uid in ("a", "b", "c"):
         memory.manager.append(uid, "- in the dark\n")
     flushed = memory.sync.flush(0.5)
+    assert wait_for(lambda: memory.sync.status().last_error is not None)
     away = memory.sync.status()
     absent.is_away = False
 
@@ -227,7 +228,7 @@ def test_a_copy_of_a_later_format_is_left_alone(open_machine: Opener, mirror: Me
     mirror.put("notes.json", later)
     memory.manager.append("notes", "- after\n")
 
-    assert not memory.sync.flush(1)
+    assert not memory.sync.flush(60)  # gives up as soon as it is refused
     assert later == in_mirror(mirror)
     assert "format" in str(memory.sync.status().last_error)
 
@@ -254,7 +255,7 @@ def test_a_refused_record_is_told_while_others_are_taken(open_machine: Opener, m
     told = []
     for number in range(3):
         memory.manager.append("b", f"- {number}\n")
-        memory.sync.flush(1)
+        memory.sync.flush(60)  # until the other one is taken
         told += [memory.sync.status(), status_on_disk(memory.workflow)]
     in_between = on_disk(memory, "b") == in_mirror(mirror, "b")
     mirror.delete("a.json")

@@ -239,7 +239,7 @@ def test_a_refused_save_is_told() -> None:
 def test_a_model_that_hangs_is_left_behind() -> None:
     """The caller goes on when the time is over, and may flush the same messages again."""
     session, model = SavingSession(), HangingModel()
-    report = flush_before_compaction(session, MESSAGES, model, timeout=0.05)
+    report = flush_before_compaction(session, MESSAGES, model, timeout=1.0)
     model.end.set()
 
     assert "the model did not answer in time" == report.error
