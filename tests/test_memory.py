@@ -367,7 +367,8 @@ def test_a_session_of_a_memory_that_nobody_has_any_more_is_pushed(tmp_path: Path
         session = opened(tmp_path, ENTRIES, mirror=DirectoryMirror(tmp_path / "mirror")).session("guide")
         gc.collect()
         session.call("append_memory", {"file": "notes", "content": "- a line"})
-        wait_until(lambda: b"- a line" in (tmp_path / "mirror/notes.json").read_bytes(), what="a push")
+        copy = tmp_path / "mirror/notes.json"
+        wait_until(lambda: copy.exists() and b"- a line" in copy.read_bytes(), what="a push")
         del session
         gc.collect()
 
