@@ -173,9 +173,12 @@ def expiry_of(session: Session, key: str) -> datetime | None:
 
 
 def lives(session: Session, key: str) -> float | None:
-    """For how many minutes from now, to the tenth, as the test itself takes some seconds; None: for ever."""
-    expiry = expiry_of(session, key)
-    return None if expiry is None else round((expiry - datetime.now(UTC)).total_seconds() / 60 + 0.04, 1)
+    """For how many minutes from when it was put, to the tenth; None: for ever."""
+    assert session.entries is not None
+    expiry, found = expiry_of(session, key), session.entries.get(session, f"langgraph/a/{key}")
+    assert found is not None
+    made = datetime.fromisoformat(found.updated_at)
+    return None if expiry is None else round((expiry - made).total_seconds() / 60, 1)
 
 
 def test_an_item_may_have_a_time_to_live(session: Session) -> None:
