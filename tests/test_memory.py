@@ -252,7 +252,8 @@ def test_a_long_start_tells_how_far_it_is(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     files = ", ".join(f"{{uid: f{number}, name: f{number}}}" for number in range(100))
     text = f'memory:\n  mirror: {{url: "file://{tmp_path}/there"}}\n  files: [{files}]\n'
-    opened(tmp_path, text).close()
+    with opened(tmp_path, text) as memory:
+        assert memory.sync.flush(60)
     shutil.rmtree(tmp_path / ".memory")
 
     told: list[tuple[int, int]] = []
