@@ -8,8 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # type checkers take the name for true; importing it from typing takes 5 ms
 
 if TYPE_CHECKING:
-    # The one list of the public names. Type checkers follow these imports, and the code below reads them. ``as`` marks
-    # a name as public for them.
+    # The public names for type checkers, which follow these imports. ``as`` marks a name as public for them.
     from memfiles.errors import BudgetExceeded as BudgetExceeded
     from memfiles.errors import CopyRefused as CopyRefused
     from memfiles.errors import EditNoMatch as EditNoMatch
@@ -65,36 +64,45 @@ if TYPE_CHECKING:
 
     __version__: str
 else:  # hidden from type checkers: with a module ``__getattr__`` they would accept every misspelt name
-    _homes: dict[str, str] = {}
+    _NAMES = {  # the same list again: a package that is delivered without its source cannot read the imports above
+        "errors": "BudgetExceeded CopyRefused EditNoMatch EmptyText EntryNotFound ExtraMissing FileNotDeclared "
+        "InvalidArgument LevelDenied LockTimeout MemfilesError MirrorConflict MirrorRefused MirrorUnavailable "
+        "OutcomeUnknown ReadOnly RecordCorrupt RevisionConflict RevisionUnknown SecretRefused SizeExceeded "
+        "StorageFailed StorageRefused WorkflowError",
+        "files.manager": "MemoryManager",
+        "files.restore_report": "FileReport RestoreReport",
+        "memory": "Memory open",
+        "records.file_changes": "FileCard Receipt Redaction",
+        "records.graphemes": "estimate_tokens",
+        "records.record": "Actor Change Record",
+        "secrets.gate": "Leak Scan Scanner",
+        "storage.events": "RecordChanged",
+        "sync.mirror": "Mirror",
+        "tools.compaction": "FlushReport flush_before_compaction remember",
+        "tools.results": "ToolResult",
+        "tools.session": "Session tools",
+        "tools.visibility": "index_card validate_refs",
+        "workflow.workflow": "MemoryFile MemoryRef Workflow",
+    }
+    _HOMES = {name: f"memfiles.{module}" for module, names in _NAMES.items() for name in names.split()}
 
     def __getattr__(name):
         """Load a public name from its module, once (PEP 562)."""
         if name == "__all__":
-            value = sorted({*_public(), "__version__"})
+            value = sorted({*_HOMES, "__version__"})
         elif name == "__version__":
             value = _version()
-        elif name in _public():
+        elif name in _HOMES:
             from importlib import import_module
 
-            value = getattr(import_module(_public()[name]), name)
+            value = getattr(import_module(_HOMES[name]), name)
         else:
             raise AttributeError(f"module 'memfiles' has no attribute {name!r}")
         globals()[name] = value
         return value
 
     def __dir__():
-        return sorted({*globals(), *_public(), "__version__"})
-
-    def _public() -> dict[str, str]:
-        """The module of each public name, read from the imports above."""
-        if not _homes:
-            from re import MULTILINE, findall
-
-            source = __spec__.loader.get_source(__name__)
-            _homes.update(
-                (name, home) for home, name in findall(r"^    from (\S+) import (\w+) as ", source, MULTILINE)
-            )
-        return _homes
+        return sorted({*globals(), *_HOMES, "__version__"})
 
     def _version() -> str:
         from importlib.metadata import PackageNotFoundError, version

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import compileall
+import os
+import re
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -11,6 +15,7 @@ import pytest
 
 import memfiles
 from memfiles import errors
+from tests.support import ROOT
 
 PUBLIC: list[str] = import_module("memfiles").__all__  # derived, so type checkers do not see it
 HEAVY = ("boto3", "botocore", "click", "mcp", "pydantic", "starlette", "yaml")
@@ -101,3 +106,40 @@ def test_the_version_is_the_distributions() -> None:
     """One place states it; a source tree that is not installed says so."""
 
     assert memfiles.__version__[0].isdigit()
+
+
+def test_type_checkers_are_told_the_names_that_are_there() -> None:
+    """They read the imports, and a program reads the list below them."""
+    source = (ROOT / "memfiles" / "__init__.py").read_text()
+    imported = {name: home for home, name in re.findall(r"^    from (\S+) import (\w+) as \2$", source, re.MULTILINE)}
+
+    assert imported == vars(memfiles)["_HOMES"]
+
+
+def packed(form: str, folder: Path) -> Path:
+    """The packages as they may be delivered, to be put on the path: compiled without their source, or in an archive."""
+    for package in ("memfiles", "mirrors"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    if form == "archive":
+        return Path(shutil.make_archive(str(folder.with_suffix("")), "zip", folder))
+    assert compileall.compile_dir(folder, quiet=1, legacy=True)
+    for source in folder.rglob("*.py"):
+        source.unlink()
+    return folder
+
+
+@pytest.mark.parametrize("form", ["compiled", "archive"])
+def test_a_package_without_its_files_works(form: str, tmp_path: Path) -> None:
+    """A program may be delivered without the source of its libraries, or import them from a zip archive."""
+    told = {**os.environ, "PYTHONPATH": str(packed(form, tmp_path / "delivered.d"))}
+    code = (
+        "import memfiles\nwith memfiles.open('workflow.yaml') as memory:\n    print(memory.session('assistant').agent)"
+    )
+
+    ran = [
+        subprocess.run([sys.executable, *args], cwd=tmp_path, env=told, capture_output=True, text=True, timeout=180)
+        for args in (["-m", "memfiles", "init"], ["-c", code], ["-m", "memfiles", "status"])
+    ]
+
+    assert [0, 0, 0] == [each.returncode for each in ran], "".join(each.stderr for each in ran)
+    assert "assistant\n" == ran[1].stdout

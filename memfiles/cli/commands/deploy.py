@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from pkgutil import get_data
 from typing import Any
 
 import click
@@ -29,7 +30,6 @@ from memfiles.tools.json_schemas import SCHEMAS, as_text, workflow_schema
 from memfiles.workflow.workflow import misplaced_keys
 
 SCHEMA = "schemas/workflow.schema.json"
-WORKFLOW = Path(__file__).with_name("workflow.yaml").read_text(encoding="utf-8")
 
 
 @command("init", "memfiles init my-agents && cd my-agents && memfiles read notes")
@@ -41,7 +41,7 @@ def init_command(directory: str | None) -> None:
     your editor. Existing files are never overwritten.
     """
     folder, name = _place(directory)
-    written = write_new(folder, {name: WORKFLOW, SCHEMA: as_text(workflow_schema())})
+    written = write_new(folder, {name: _template(), SCHEMA: as_text(workflow_schema())})
     if output.as_json({"directory": str(folder.resolve()), "written": [str(path) for path in written]}):
         return
     for path in written:
@@ -52,6 +52,11 @@ def init_command(directory: str | None) -> None:
     ignore = folder / ".gitignore"
     if not ignore.is_file() or ".memory" not in ignore.read_text(encoding="utf-8", errors="replace"):
         output.note("If this folder is under version control, add .memory/ to its .gitignore.")
+
+
+def _template() -> str:
+    """The workflow that ``init`` writes, also from a package in a zip archive."""
+    return (get_data("memfiles.cli.commands", "workflow.yaml") or b"").decode()
 
 
 def refuse_url(path: str, *, command: str) -> None:
@@ -91,7 +96,7 @@ def _is_other(path: Path, text: str) -> bool:
     """Whether ``path`` exists with anything but ``text``; an existing workflow always counts."""
     if not path.exists() and not path.is_symlink():
         return False
-    return text == WORKFLOW or not path.is_file() or path.read_bytes() != text.encode()
+    return text == _template() or not path.is_file() or path.read_bytes() != text.encode()
 
 
 @command("schema", "memfiles schema workflow > schemas/workflow.schema.json")

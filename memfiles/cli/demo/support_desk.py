@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from pkgutil import get_data
 
 import memfiles
 
@@ -17,7 +18,7 @@ NOTES, LOG = "customer-notes-7f3a", "ticket-log-55e0"  # uids in workflow.yaml
 
 def workflow_text(mirror: Path) -> str:
     """The workflow, with a mirror in the directory ``mirror``."""
-    return Path(__file__).with_name("workflow.yaml").read_text(encoding="utf-8") % mirror.absolute().as_uri()
+    return (get_data("memfiles.cli.demo", "workflow.yaml") or b"").decode() % mirror.absolute().as_uri()
 
 
 TASK = "Ada writes: I moved to Pro yesterday, and my card was charged twice."
