@@ -91,6 +91,8 @@ class FolderEvents:
         """Wait for events, at most ``seconds``; returns whether there are some."""
         if self._queue is None:
             return False
+        if not hasattr(select, "poll"):  # eventlet takes it out of the module
+            return bool(select.select([self._queue], [], [], max(0.0, seconds))[0])
         poll = select.poll()
         poll.register(self._queue, select.POLLIN)  # a local name would keep it open in a forked child
         return bool(poll.poll(max(0.0, 1000 * seconds)))

@@ -202,6 +202,33 @@ def test_another_process_s_change_is_told(manager: MemoryManager, told: list[Rec
     assert [("plan", 2, "append", "process")] == summary(told)
 
 
+WITHOUT_POLL = """
+import select, sys, threading
+del select.poll
+from memfiles.files.manager import MemoryManager
+from memfiles.storage.watcher import Watcher
+from tests.support.records import declared
+told = threading.Event()
+with MemoryManager(sys.argv[1], durability="os") as manager:
+    manager.restore([declared("plan")])
+    manager.subscribe(lambda event: told.set())
+    watcher = Watcher(manager.watched)
+    for _ in range(2):  # the first look at everything may find the first change
+        print("watching")
+        print(told.wait(10))
+        told.clear()
+    watcher.close()
+"""
+
+
+def test_changes_are_noticed_where_nothing_can_be_polled(manager: MemoryManager) -> None:
+    """Eventlet takes ``poll`` out of the module ``select`` of the whole program."""
+    with another_process(WITHOUT_POLL, manager.directory) as other:
+        heard = [(other.hear(), manager.append("plan", "ours").revision, other.hear()) for _ in range(2)]
+
+    assert [("watching", 2, "True"), ("watching", 3, "True")] == heard
+
+
 def test_a_change_that_is_told_says_whether_text_was_erased(manager: MemoryManager) -> None:
     """Of several in quick succession only the last is told; it says so of one before it, and the next no more."""
     told: list[RecordChanged] = []
