@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from sys import float_info
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from msgspec import NODEFAULT, Meta, Struct, StructMeta, structs, to_builtins
 from msgspec.structs import replace
@@ -227,8 +227,10 @@ def from_mapping(kind: type[T], given: object) -> T:
 class _Checking(StructMeta):
     """Makes a value from keyword arguments only if they are valid."""
 
-    def __call__(cls, **given: Any) -> Any:
-        return from_mapping(cast("type[Struct]", cls), given)
+    if not TYPE_CHECKING:  # or editors that use Pyright would know nothing of the fields
+
+        def __call__(cls, **given: Any) -> Any:
+            return from_mapping(cast("type[Struct]", cls), given)
 
 
 class Declared(Struct, frozen=True, kw_only=True, metaclass=_Checking):
