@@ -277,10 +277,11 @@ class RecordRepository(Generic[R]):
             found = records.find(path) if signature is not None else None
             if found is None:
                 return self._kind.absent(before, path=path)
+            signature = found[1]  # that of a moment ago may be of a version that someone is overwriting
             record, known = self._kind.decode(found[0], path=path), before.last_stored if before is not None else None
             if with_files(self.store) is None and not self._kind.is_written(record, known=known):
                 before = _NO_RECORD  # nobody can edit it by hand: a backup of the store was put back
-            return assessed(self._kind, record, found[1], before=before, now=self._now)
+            return assessed(self._kind, record, signature, before=before, now=self._now)
         except RecordCorrupt as error:
             if before is None and self._kind.is_declared:
                 raise

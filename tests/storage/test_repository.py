@@ -10,8 +10,9 @@ import shutil
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,10 @@ from memfiles.errors import RecordCorrupt, RevisionConflict, StorageFailed
 from memfiles.files.manager import MemoryManager
 from memfiles.records.record import encode
 from memfiles.storage import repository as repository_module
+from memfiles.storage.atomic import Signature
 from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.record_kinds import ENTRY_KIND
+from memfiles.storage.record_store import CommitHook, Decide
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store
 from tests.support.records import TickingClock, declared, files_under, records_in, rewrite, seeded
@@ -317,6 +320,37 @@ def test_a_file_that_may_be_in_the_middle_of_being_saved_is_not_judged(manager: 
     assert (False, []) == (manager.notice("notes"), quarantined(manager))
     path.write_bytes(encode(seeded("# Saved\n", cap=100)))
     assert (True, "# Saved\n", []) == (manager.notice("notes"), manager.read("notes"), quarantined(manager))
+
+
+class StoreInUse(Store):
+    """A store of which another process changes a record first, and an editor truncates its file just before a read."""
+
+    is_used = False
+
+    def change(self, paths: Iterable[str], decide: Decide[Any], *, hook: CommitHook | None = None) -> Any:
+        for path in (self.directory / each for each in paths if self.is_used):
+            rewrite(path, content="by another process")
+            let_time_pass(path)
+        return super().change(paths, decide, hook=hook)
+
+    def find(self, path: str) -> tuple[bytes, Signature] | None:
+        if self.is_used and b"by another process" in (self.directory / path).read_bytes():
+            (self.directory / path).write_bytes(b"")
+        return super().find(path)
+
+
+def test_a_file_is_not_judged_by_the_age_of_the_version_that_someone_overwrites(tmp_path: Path) -> None:
+    """The one that was left alone is gone; what is there now is a moment old."""
+    store = StoreInUse(tmp_path, now=utc_now, durability="os")
+    repository = RecordRepository(store, ENTRY_KIND, now=utc_now, subscribers=Subscribers())
+    entry = saved("k", "v")
+    repository.change([entry.path], lambda _: (None, [entry]))
+    rewrite(tmp_path / entry.path, content="by hand")
+    store.is_used = True
+    is_done = repository.notice(entry.path)
+    store.close()
+
+    assert (False, b"") == (is_done, (tmp_path / entry.path).read_bytes())
 
 
 def test_a_broken_file_from_the_future_is_not_waited_for(manager: MemoryManager, path: Path) -> None:
