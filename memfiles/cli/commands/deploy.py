@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from pkgutil import get_data
 from typing import Any
 
 import click
@@ -56,7 +55,9 @@ def init_command(directory: str | None) -> None:
 
 def _template() -> str:
     """The workflow that ``init`` writes, also from a package in a zip archive."""
-    return (get_data("memfiles.cli.commands", "workflow.yaml") or b"").decode()
+    from importlib.resources import files  # late: it brings programs for zip archives
+
+    return files("memfiles.cli.commands").joinpath("workflow.yaml").read_text("utf-8")
 
 
 def refuse_url(path: str, *, command: str) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.resources import files
 from pathlib import Path
-from pkgutil import get_data
 
 import memfiles
 
@@ -18,7 +18,7 @@ NOTES, LOG = "customer-notes-7f3a", "ticket-log-55e0"  # uids in workflow.yaml
 
 def workflow_text(mirror: Path) -> str:
     """The workflow, with a mirror in the directory ``mirror``."""
-    return (get_data("memfiles.cli.demo", "workflow.yaml") or b"").decode() % mirror.absolute().as_uri()
+    return files("memfiles.cli.demo").joinpath("workflow.yaml").read_text("utf-8") % mirror.absolute().as_uri()
 
 
 TASK = "Ada writes: I moved to Pro yesterday, and my card was charged twice."
