@@ -56,6 +56,7 @@ _OF_FOLDERS = """
 """
 _SUMS = "SELECT folder, count, hashes FROM held WHERE folder IN (SELECT value FROM json_each(?))"
 _AT_ONCE = 256  # records of a store that are read with one question
+_NO_FILE = (errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)  # there can be no record at such a path
 _FOLDERS_MAX = 64  # processes of one machine that keep an index of one store
 _STORE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -108,7 +109,7 @@ class RecordSource(Struct, frozen=True):
         except OSError as error:
             if is_of_one_file(error):
                 self.unread.add(path)
-            elif error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+            elif error.errno not in _NO_FILE:
                 raise IndexUnusable(f"{path} cannot be examined: {atomic.reason(error)}") from error
             return None
         if found is None:
@@ -125,7 +126,7 @@ class RecordSource(Struct, frozen=True):
             if found is not None and found == writer.signature(path):
                 self.unread.discard(path)
                 continue
-            row = self._row(path) if found is not None else None
+            row = self._row(path) if found is not None or path not in self.unread else None  # of one gone, notes that
             writer.remove(path) if row is None else writer.put(row)
         writer.finish()
 
@@ -156,9 +157,10 @@ class RecordSource(Struct, frozen=True):
         try:
             row = self.read(path)
         except StorageFailed as error:
-            if not is_of_one_file(error):
+            if is_of_one_file(error):
+                self.unread.add(path)
+            elif getattr(error.__cause__, "errno", None) not in _NO_FILE:
                 raise
-            self.unread.add(path)
             return None
         self.unread.discard(path)
         return row

@@ -172,10 +172,11 @@ def test_a_folder_that_is_moved_in_is_looked_at_as_a_whole(desk: Desk, tmp_path:
 
 
 def test_a_folder_that_is_moved_away_and_back_is_followed(desk: Desk, tmp_path: Path) -> None:
-    """Its entries are gone and come back, and it is watched again."""
+    """Its entries are gone, which is told before the next sweep is due, and come back, and it is watched again."""
     folder = desk.path().parent
     folder.rename(tmp_path / "away")
-    wait_until(lambda: not desk.found("azure"), seconds=15)  # before the next sweep is due
+    wait_until(lambda: ("color", 1, "remove", "external") in desk.summary(), seconds=15)
+    assert [] == desk.found("azure")
     (tmp_path / "away").rename(folder)
     wait_until(lambda: desk.found("azure"), seconds=15)
     rewrite(desk.path(), content="crimson dusk")
