@@ -382,6 +382,33 @@ def test_a_change_among_many_files_does_not_examine_all(tmp_path: Path) -> None:
     assert {"file-7", "file-8"} >= {*counted.examined[80:]}
 
 
+class _Late(_Folders):
+    """Files in one folder, where another one is written while the records to examine in the second sweep are named."""
+
+    is_deep = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.sweeps = 0
+
+    def suspects(self, pause: Pause) -> list[str]:
+        self.sweeps += 1
+        if self.sweeps == 2:
+            (self.root / "late").write_text("")
+        return []
+
+
+def test_a_change_while_the_records_to_examine_are_named_is_noticed(tmp_path: Path) -> None:
+    """The events are asked for first: none would tell of it, until everything is examined half a minute later."""
+    watched = _Late(tmp_path)
+    watcher = Watcher(watched)
+    wait_until(lambda: watched.sweeps == 1)
+    time.sleep(0.3)  # until it waits for events
+    (tmp_path / "first").write_text("")
+    wait_until(lambda: watched.sweeps > 2, seconds=10)
+    watcher.close()
+
+
 class _SlowFiles(_Folders):
     """Ten files in one folder, each of which takes long to examine."""
 
