@@ -71,8 +71,7 @@ class Forgetter:
         selector.check()
         check_switch(dry_run, what="dry_run")
         self.finish()
-        stamp, why = Stamp(self._db.now(), caller.actor(None)), self.checked_why(why)
-        own = own_level(caller)
+        own, stamp, why = own_level(caller), Stamp(self._db.now(), caller.actor(None)), self.checked_why(why)
         view, found = tuple(own.values()), self._find(own, selector)
         if dry_run:
             return self._report(view, found.entries, dry_run=dry_run, held_by=found.held_by)
@@ -90,8 +89,7 @@ class Forgetter:
         """Remove what a killed forget left behind; errors as of ``forget``.
 
         These are the noted records that lost text since, also where a save over the mark of a forgotten entry followed.
-        One that only changed stays noted, as its forget may still be in progress. A new index lacks the notes of the
-        one before: then all kept copies are cleaned.
+        One that only changed stays noted: its forget may be in progress. With a new index, all kept copies are cleaned.
         """
         shared = forget_notes(self._db.store)
         if shared is None and not self._db.index.ask(database.are_copies_cleaned):
@@ -213,8 +211,7 @@ class Forgetter:
     def release(self, paths: Sequence[str]) -> None:
         """Remove the earlier content of these records from the index, the journals and the kept copies.
 
-        The remains of all that was forgotten go, whatever the paths: a tombstone may have come from a mirror, or its
-        forget may have been killed.
+        The remains of all that was forgotten go, whatever the paths: some tombstones came from a mirror, or by a kill.
         """
         try:
             self._db.index.forget(paths)
@@ -278,21 +275,18 @@ class Forgetter:
 
     def _moved_to(self, ids: Iterable[str]) -> list[str]:
         """The paths to which the entries with these ids were moved."""
-        known = map(self._db.mark, map(id_path, ids))
-        return [mark.target for mark in known if mark is not None and mark.leads]
+        return [mark.target for mark in map(self._db.mark, map(id_path, ids)) if mark is not None and mark.leads]
 
     def _bury(
         self, paths: Iterable[str], targets: Targets, stamp: Stamp, *, why: str, into: list[Entry] | None = None
     ) -> list[EntryRecord]:
         """Replace the targets by marks, write the tombstones of their ids, and take their labels from the others.
 
-        One commit, and one more for entries that were joined or moved meanwhile. The targets are added to ``into``.
+        One commit, and more for entries that were joined, moved or made meanwhile. The targets are added to ``into``.
         """
-        left = list(paths)
 
         def decide(records: RecordsByPath) -> tuple[list[str], list[EntryRecord]]:
-            after: dict[str, EntryRecord] = {}
-            missing: list[str] = []
+            after, missing = dict[str, EntryRecord](), list[str]()
             taken.clear()
             for entry in records.values():
                 if not isinstance(entry, Entry):
@@ -309,12 +303,18 @@ class Forgetter:
             changed.update(after)
             return missing, list(after.values())
 
-        changed: dict[str, EntryRecord] = {}
-        taken: list[Entry] = []
+        changed, taken = dict[str, EntryRecord](), list[Entry]()
+        left, made, tried = list(paths), set[str](), set[str]()
         while left:
             left = self._db.repository.change([*left, *self._db.id_paths(left)], decide)
             (into if into is not None else []).extend(taken)
-        self._leave_out({*self._db.index.ask(lambda it: queries.made_into(it, None, targets.ids))} - changed.keys())
+            if not left:  # others may have made notes of them meanwhile
+                self._db.index.catch_up()
+                made = {*self._db.index.ask(lambda it: queries.made_into(it, None, targets.ids))} - changed.keys()
+                new = self._db.entries(sorted(made - tried)[:_AT_ONCE], at=shown_at)
+                self.note({it.path: it.revision for it in new})
+                tried.update(left := [it.path for it in new])
+        self._leave_out(made)
         return [record for path, record in changed.items() if not is_id_path(path)]
 
     def _leave_out(self, paths: Collection[str]) -> None:
@@ -364,10 +364,10 @@ class Forgetter:
     def _matching(self, view: View, selector: Selector) -> list[Entry]:
         keys = None if selector.key is None else (selector.key,)
         tags = () if selector.tag is None else (selector.tag,)
-        wanted = queries.Filters(
+        like = queries.Filters(
             tags, kind=selector.kind, keys=keys, provenance=dict(selector.provenance), id=selector.id
         )
-        return self._db.entries(row.path for row in self._db.rows(view, wanted=wanted))
+        return self._db.entries(row.path for row in self._db.rows(view, wanted=like))
 
     def _made_of_others(self, view: View) -> list[Entry]:
         """The entries made of others or with labels of others, hidden or not, at their present paths.

@@ -39,11 +39,16 @@ WORD = "zebrafish"
 FEW = EntryRules(budget=Budget(max_entries=6))
 
 
-def folded(entries: Entries, visitor: Visitor) -> str:
-    """Have six episodes folded into a note; the plan that did it."""
+def save_episodes(entries: Entries, visitor: Visitor) -> None:
+    """Save six of them, the third of which holds the word."""
     for number in range(6):
         what = WORD if number == 2 else f"topic {number} of {'many' * number}"
         entries.save(visitor, f"day/{number}", f"{what} came up on day {number}. " * 9, kind="episode")
+
+
+def folded(entries: Entries, visitor: Visitor) -> str:
+    """Have six episodes folded into a note; the plan that did it."""
+    save_episodes(entries, visitor)
     return entries.apply(visitor, entries.plan(visitor, share=0.2)).plan
 
 
@@ -365,4 +370,24 @@ def test_an_entry_that_moves_while_it_is_forgotten_is_forgotten(
         forgotten = entries.forget(visitor, key="key") if by == "key" else entries.forget(visitor, id=id)
 
         assert (1, ("new",)) == (forgotten.count, forgotten.keys)
+        assert [] == files_holding(tmp_path, WORD)
+
+
+def test_a_note_that_is_made_of_an_entry_while_it_is_forgotten_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process folded the entry after it was found and before it was locked."""
+    with entries_in(tmp_path, rules=FEW) as entries, entries_in(tmp_path, rules=FEW) as other:
+        find = Forgetter._find
+
+        def find_and_fold(*given: Any) -> Any:
+            found = find(*given)
+            other.apply(VISITOR, other.plan(VISITOR, share=0.2))
+            return found
+
+        save_episodes(entries, VISITOR)
+        monkeypatch.setattr(Forgetter, "_find", find_and_fold)
+        forgotten = entries.forget(VISITOR, key="day/2")
+
+        assert (2, "day/2") == (forgotten.count, forgotten.keys[0])
         assert [] == files_holding(tmp_path, WORD)
