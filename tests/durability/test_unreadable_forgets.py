@@ -7,7 +7,6 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from errno import ENOSPC
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ def test_a_forget_that_could_not_be_followed_is_tried_again(
             with pytest.raises(KeyboardInterrupt):
                 memory.entries.search(bob, "green")
             monkeypatch.undo()
-        monkeypatch.setattr("memfiles.entries.reader.monotonic", lambda: inf)  # much later
+        monkeypatch.setattr("memfiles.entries.reader.monotonic", lambda: 1e9)  # much later
         found = memory.entries.search(bob, "green").matches
 
     assert ([None], []) == (hidden, [*found])

@@ -190,6 +190,28 @@ def owned(entries: Entries, owner: object) -> object:
     return type(entries._db.store) if owner is Store else owner
 
 
+@pytest.mark.slow
+def test_a_kill_while_a_forget_of_another_machine_is_followed_is_made_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry is a mark by then: only the note of it says that its content is elsewhere yet."""
+    with entries_in(tmp_path, durability="fsync") as entries:
+        entries.save(Visitor(), "animal", f"a {WORD} swims")
+        assert (entry := entries.get(Visitor(), "animal")) is not None
+    put_by_hand(tmp_path, id_path(entry.id), encode_entry(tombstone(entry.id)))
+    in_a_child(lambda: _follow_until(tmp_path, monkeypatch))
+    with entries_in(tmp_path, durability="fsync") as entries:
+        entries.search(Visitor(), "stays")
+
+        assert [] == files_holding(tmp_path, WORD)
+
+
+def _follow_until(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with entries_in(directory, durability="fsync") as entries:
+        monkeypatch.setattr(Index, "forget", lambda *_, **__: os._exit(9))
+        entries.search(Visitor(), "stays")
+
+
 def in_a_child(work: Callable[[], None]) -> None:
     """Run it in a child process, which is expected to end with 9."""
     child = os.fork()
