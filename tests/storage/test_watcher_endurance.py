@@ -21,7 +21,7 @@ from memfiles.files.manager import MemoryManager
 from memfiles.records.keys import uid_of
 from memfiles.storage.entry_folders import Pause
 from memfiles.storage.events import RecordChanged
-from memfiles.storage.folder_events import FolderEvents
+from memfiles.storage.folder_events import SWEEP_SECONDS, FolderEvents
 from memfiles.storage.watcher import Watcher
 from tests.support.records import declared, rewrite, wait_until
 
@@ -118,16 +118,20 @@ def is_removed(folder: Path) -> bool:
 
 
 def test_closing_ends_the_watching(manager: MemoryManager, path: Path) -> None:
-    """It may be done again, leaves no thread behind, and what happens afterwards is nobody's business."""
+    """At once, also again. It leaves no thread behind, and what happens afterwards is nobody's business."""
     told: list[RecordChanged] = []
     manager.subscribe(told.append)
     before = set(threading.enumerate())
     watcher = Watcher(manager.watched)
+    time.sleep(0.3)  # until it waits for events
+    begun = time.monotonic()
     watcher.close()
     watcher.close()
+    took = time.monotonic() - begun
     rewrite(path, content="changed")
 
     assert (set(), []) == (set(threading.enumerate()) - before, told)
+    assert took < SWEEP_SECONDS / 2
 
 
 class _Folders:
@@ -301,6 +305,22 @@ def test_more_events_than_the_system_keeps_are_made_up_for(tmp_path: Path) -> No
     events.close()
 
     assert (True, {"late/a.json"}, False) == (lost, found, after)
+
+
+def test_all_is_examined_once_after_a_folder_was_moved(tmp_path: Path) -> None:
+    """Not every second from then on."""
+    (tmp_path / "one").mkdir()
+    events = FolderEvents(str(tmp_path), is_deep=True)
+    events.start()
+    (tmp_path / "one").rename(tmp_path / "other")
+    events.wait(10)
+    events.read()
+    before = events.are_incomplete
+    events.start()
+    after = events.are_incomplete
+    events.close()
+
+    assert (True, False) == (before, after)
 
 
 def test_while_we_write_without_pause_others_are_noticed_all_the_same(
