@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -17,7 +18,7 @@ from memfiles.entries.entries import Entries
 from memfiles.errors import EntryNotFound, InvalidArgument
 from memfiles.index.database import note_forgets, noted_forgets, strike_forgets
 from memfiles.index.record_source import StoreSource
-from memfiles.storage.events import Subscribers, utc_now
+from memfiles.storage.events import RecordChanged, Subscribers, utc_now
 from memfiles.storage.home import home_of
 from memfiles.storage.postgres.store import PostgresStore
 from memfiles.storage.record_store import RecordStore
@@ -139,6 +140,28 @@ def test_a_search_sees_what_others_committed(opening: Opening) -> None:
 
     assert ["a0", "a3", "b0", "b1", "b2", "b3"] == found(one, "zebra") == found(other, "zebra")
     assert ["a2"] == found(other, "giraffe")
+
+
+def test_a_change_by_another_thread_is_told_as_a_change_of_this_process(opening: Opening, where: str) -> None:
+    """Also to one that has read several records, among them an earlier version of that one, and looks at it now."""
+    opening().save_many(ANN, [{"key": key, "content": "zebra"} for key in ("a", "b")])
+    told: list[RecordChanged] = []
+    subscribers = Subscribers()
+    subscribers.add(told.append)
+    with closing(open_store(where)) as store:
+        entries = Entries(store, rules=EntryRules(), subscribers=subscribers)
+        paths = sorted(path for path in store.changes().records if path.startswith("entries/support/"))
+        with entries.repository.together(paths):
+            saving = threading.Thread(target=entries.save, args=(ANN, "a", "giraffe"))
+            saving.start()
+            saving.join()
+            looked = [entries.repository.current(path) for path in paths]
+        for record in looked:
+            entries.repository.notice(record.path)
+        entries.close()
+
+    assert [1, 2] == sorted(record.revision for record in looked)
+    assert ["local"] == [each.origin for each in told if each.revision == 2]
 
 
 def test_levels_and_users_are_kept_apart(opening: Opening) -> None:

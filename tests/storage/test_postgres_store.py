@@ -358,6 +358,28 @@ def test_a_change_does_not_wait_for_its_line_in_the_audit_while_the_server_is_aw
     assert ["dan", "cid", "bob", "ada"] == told
 
 
+def test_a_read_does_not_undo_what_a_commit_in_between_made_known(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """Its snapshot is older than the commit, and its answer comes later: it is asked for again."""
+    store, views = open_store(server.workspace()), list[Records]()
+    put(store, {"a.json": "1", "slow.json": "1"})
+    reading = threading.Thread(target=lambda: views.append(store.view(["a.json", "slow.json"])))
+    store.rows.forget(["a.json", "slow.json"])
+    with server.admin() as admin, ExitStack() as stack:
+        stack.callback(admin.execute, "DROP POLICY slow ON memfiles.records")
+        is_slow = "path <> 'slow.json' OR pg_sleep(1)::text = ''"
+        admin.execute(f"CREATE POLICY slow ON memfiles.records AS RESTRICTIVE FOR SELECT USING ({is_slow})")
+        reading.start()
+        asleep = "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+        while reading.is_alive() and admin.execute(asleep).fetchone() is None:
+            reading.join(0.01)
+        put(store, {"a.json": "2"})
+        reading.join()
+
+    assert ["2", "1"] == [read(views[0], path) for path in ("a.json", "slow.json")]
+
+
 def test_decisions_on_several_records_wait_for_each_other(
     server: PostgresServer, open_store: Callable[..., PostgresStore]
 ) -> None:

@@ -142,26 +142,37 @@ class Rows:
     def find(self, paths: Iterable[str]) -> dict[str, tuple[bytes, Signature]]:
         """The bytes and signatures of those of these records that exist, asked for at once."""
         wanted = [path for path in paths if is_record_path(path)]
+        before = self._known_of(wanted)
         rows = self.ask("find", paths=wanted, what="records cannot be read") if wanted else ()
         found = {path: (data, Signature(version, len(data), 0)) for path, version, data in rows}
-        self.note({path: found[path][1] if path in found else None for path in wanted})
+        self.note({path: found[path][1] if path in found else None for path in wanted}, before=before)
         return found
 
     def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
         """The signatures of those of these records that exist, asked for at once."""
         wanted = [path for path in paths if is_record_path(path)]
+        before = self._known_of(wanted)
         rows = self.ask("signatures", paths=wanted, what="records cannot be examined") if wanted else ()
         found = {path: Signature(version, size, 0) for path, version, size in rows}
-        self.note({path: found.get(path) for path in wanted})
+        self.note({path: found.get(path) for path in wanted}, before=before)
         return found
 
-    def note(self, found: Mapping[str, Signature | None]) -> None:
-        """Remember the versions of records, up to a number."""
+    def note(self, found: Mapping[str, Signature | None], *, before: Mapping[str, object] | None = None) -> None:
+        """Remember the versions of records, up to a number; those that were asked for with what was known ``before``.
+
+        What another thread noted since then stays: it may have committed a newer version.
+        """
         with self._knowing:
+            if before is not None and before != (now := self._known_of(before)):
+                found = {path: signature for path, signature in found.items() if before[path] == now[path]}
             self.known.update(found)
             if len(self.known) > _KNOWN_MAX:
                 for path in list(islice(self.known, _KNOWN_MAX // 16)):
                     del self.known[path]
+
+    def _known_of(self, paths: Iterable[str]) -> dict[str, object]:
+        """What is known of these records; of one that is not known, an ellipsis."""
+        return {path: self.known.get(path, ...) for path in paths}
 
     def forget(self, paths: Iterable[str]) -> None:
         """Ask for these records again before the next decision about them."""
@@ -175,6 +186,8 @@ class DecisionView:
 
     ``seen`` has the signature of each that it was told of, which the transaction compares with what is there then.
     ``is_of_one_time`` is False once it was told of two versions of a record: then it has to be made again.
+    A view of all asks again for a record that another thread of this process changed since: its reader may know the
+    later version already, and would take the earlier one for a change that somebody else made.
     """
 
     def __init__(self, rows: Rows, wanted: Sequence[str], *, is_all: bool = False) -> None:
@@ -182,7 +195,7 @@ class DecisionView:
         self.wanted = wanted
         self.seen: dict[str, Signature | None] = {}
         self.is_of_one_time = True
-        self._rows = rows
+        self._rows, self._is_all = rows, is_all
         known = {} if is_all else rows.known
         self._signatures = {path: known[path] for path in wanted if path in known}
         self._bodies: dict[str, tuple[bytes, Signature]] = {}
@@ -197,13 +210,17 @@ class DecisionView:
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         if path not in self._signatures:
             return self._rows.find([path]).get(path)
+        self._renew(path)
         if path not in self._bodies and self._signatures[path] is not None:
             self._fetch([path])
         self._tell(path)
         return self._bodies.get(path)
 
     def signature(self, path: str) -> Signature | None:
-        return self._tell(path) if path in self._signatures else self._rows.signatures([path]).get(path)
+        if path not in self._signatures:
+            return self._rows.signatures([path]).get(path)
+        self._renew(path)
+        return self._tell(path)
 
     def holds(self) -> bool:
         """Whether all that the decision saw is still so, apart from what was asked for it, which is."""
@@ -214,6 +231,11 @@ class DecisionView:
         self._rows.forget(doubtful)
         return False
 
+    def _renew(self, path: str) -> None:
+        signature = self._signatures[path]
+        if self._is_all and self._rows.known.get(path, signature) != signature:
+            self._fetch([path])
+
     def _tell(self, path: str) -> Signature | None:
         signature = self._signatures[path]
         if self.seen.setdefault(path, signature) != signature:
@@ -222,6 +244,8 @@ class DecisionView:
 
     def _fetch(self, paths: Iterable[str]) -> None:
         bodies = self._rows.find(paths)
+        for path in paths:
+            self._bodies.pop(path, None)
         self._bodies |= bodies
         self._take(paths, {path: body[1] for path, body in bodies.items()})
 
