@@ -328,10 +328,10 @@ class Memory:
                     return
                 self._closed = is_mine = True
             sessions = list(self._sessions)
-            if any(session.consolidates for session in sessions):
-                self._entries.end_runs()
-            self._entries.is_brief = any(session.is_brief for session in sessions)
-            with self._cleanup:  # closes everything else even if a session cannot be closed
+            with self.manager.place.ending(), self._cleanup:  # closes all else even if a session cannot be closed
+                if any(session.consolidates for session in sessions):
+                    self._entries.end_runs()
+                self._entries.is_brief = any(session.is_brief for session in sessions)
                 for session in sessions:
                     session.close()
         except BaseException:

@@ -323,7 +323,7 @@ class MemoryManager:
             try:
                 self._repair_files()
             except MemfilesError as error:
-                _log.warning("a change by hand may not have been read before the memory closed: %s", str(error))
+                _log.warning("a change by others may not have been noticed before the memory closed: %s", str(error))
             self._cached = start_cache.update(self.place, self._cached, self._live)
         finally:
             self._records, self._was_open = None, True

@@ -171,6 +171,9 @@ class MemoryHome(Protocol):
     def held(self) -> AbstractContextManager[object]:
         """Keep what is costly to open, such as connections, for the calls within."""
 
+    def ending(self) -> AbstractContextManager[object]:
+        """While a memory is closed: all calls together wait for a server that is away only as long as one would."""
+
     def reading(self) -> AbstractContextManager[ReadableStore | None]:
         """The records to be read, None if there is nothing yet. Nothing is made or repaired."""
 
@@ -314,6 +317,8 @@ class DirectoryHome(Struct, frozen=True):
     def held(self) -> AbstractContextManager[object]:
         """See ``MemoryHome``: nothing is costly."""
         return nullcontext()
+
+    ending = held
 
     @contextmanager
     def reading(self) -> Iterator[ReadableStore | None]:

@@ -23,7 +23,7 @@ from memfiles.errors import (
     StorageFailed,
     StorageRefused,
 )
-from memfiles.storage.postgres.connections import Connections, failure, located
+from memfiles.storage.postgres.connections import Connections, Patience, failure, located
 from memfiles.storage.postgres.news import CommitNews
 from memfiles.storage.postgres.pool import Pool, TimedConnection
 from memfiles.storage.postgres.store import PostgresStore
@@ -85,7 +85,7 @@ def test_calls_leave_no_state_in_a_connection(server: PostgresServer, open_store
 
 def test_connections_are_lent_to_all_that_wait_in_turn(server: PostgresServer, tmp_path: Path) -> None:
     """Twelve threads share two connections, of which some are lost, and none waits for ever."""
-    connections = Connections(located(server.url(server.workspace(), pool="2")))
+    connections = Connections(located(server.url(server.workspace(), pool="2")), Patience())
 
     def ask(number: int) -> None:
         for turn in range(20):

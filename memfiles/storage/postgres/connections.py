@@ -118,12 +118,41 @@ def located(url: str) -> Location:
         raise InvalidArgument(f"the store's URL: {_said(error)}") from error
 
 
+class Patience:
+    """How long calls wait for a server that is away: each has its own time, and while a memory closes they share one.
+
+    A close makes many calls, in several threads, each of which would wait as long.
+    """
+
+    def __init__(self) -> None:
+        """No memory is being closed."""
+        self._endings = set[object]()
+        self._until = 0.0
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Let all calls meanwhile wait no longer than one, from the first that cannot reach the server."""
+        self._endings.add(ending := object())
+        try:
+            yield
+        finally:
+            self._endings.discard(ending)
+            self._until = self._until if self._endings else 0.0
+
+    def deadline(self, own: float) -> float:
+        """Until when a call tries again that would do so until ``own``, and could not reach the server now."""
+        if not self._endings:
+            return own
+        self._until = self._until or time.monotonic() + PATIENCE_SECONDS
+        return min(own, self._until)
+
+
 class Connections:
     """The connections of one process to a store, made when they are needed and given back after each call."""
 
-    def __init__(self, location: Location, *, before: Connections | None = None) -> None:
+    def __init__(self, location: Location, patience: Patience, *, before: Connections | None = None) -> None:
         """``before`` are the connections of a forked child's parent. They are kept: collecting them closes them."""
-        self.location = location
+        self.location, self._patience = location, patience
         self._before = before
         given = conninfo_to_dict(location.conninfo).get("options") or ""
         self._options: dict[str, str] = before._options if before is not None else {"options": f"{given} {_STATEMENT}"}
@@ -218,6 +247,7 @@ class Connections:
                     return None
                 if not (has_conflict or _is_lost(error, connection)):
                     raise self._given_up(what, error, was_sent=may_be_made) from error
+                deadline = self._patience.deadline(deadline)
                 if time.monotonic() + pause > deadline:
                     raise self._given_up(what, error, was_sent=changes) from error
             finally:
@@ -238,7 +268,7 @@ class Connections:
                 break
             except psycopg.Error as error:
                 self.pool.give(connection)
-                if not _is_lost(error, connection) or time.monotonic() > deadline:
+                if not _is_lost(error, connection) or time.monotonic() > self._patience.deadline(deadline):
                     raise failure(error, what) from error
             except BaseException:  # an interrupt
                 self.pool.give(connection)
@@ -256,7 +286,7 @@ class Connections:
             try:
                 return self.pool.take(_STEP_SECONDS)
             except psycopg.Error as error:
-                if time.monotonic() >= deadline:
+                if time.monotonic() >= (deadline := self._patience.deadline(deadline)):
                     raise self._given_up(what, error, was_sent=was_sent) from error
                 time.sleep(_RETRY_SECONDS)
         raise InvalidArgument(f"{what}: the memory was closed")

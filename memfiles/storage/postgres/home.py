@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from memfiles.errors import StorageFailed
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.home import AuditPages, Durability, KeptConflicts, MirrorSide, StateNotes, Turns
-from memfiles.storage.postgres.connections import located
+from memfiles.storage.postgres.connections import Patience, located
 from memfiles.storage.postgres.lease import Lease, LeaseTurns
 from memfiles.storage.postgres.migrations import VERSION
 from memfiles.storage.postgres.rows import KeptRows
@@ -51,6 +51,7 @@ class PostgresHome:
         """Nothing is connected to yet."""
         self.title = url
         self.cache: Path | None = None
+        self.patience = Patience()
         self._workspace = Workspace(self)
         self.kept: KeptConflicts = KeptRows(self._workspace)
         self.audit: AuditPages = AuditRows(self._workspace)
@@ -78,6 +79,9 @@ class PostgresHome:
             held.callback(store.close)
         held.callback(self._workspace.lease.give_back)
         return held
+
+    def ending(self) -> AbstractContextManager[object]:
+        return self.patience.ending()
 
     def reading(self) -> AbstractContextManager[ReadableStore | None]:
         return self._workspace.using()

@@ -83,7 +83,8 @@ class CommitNews:
     def send(self) -> bool:
         """Notify others now; returns whether more may follow."""
         try:
-            self._connections.ask(self._send, {"channel": self.channel}, what="news of a change")
+            given = {"channel": self.channel}
+            self._connections.ask(self._send, given, what="news of a change", patience=_POLL_SECONDS)
         except MemfilesError as error:
             _log.debug("others hear of a change only when they look: %s", error)
         return not self._is_ending

@@ -87,8 +87,9 @@ class PostgresStore:
         self.settings = (durability, lock_timeout)
         self._holders, self._counting = 1, threading.Lock()
         self.location = located(url)
-        self.home: MemoryHome = home or home_at(url)
         self.cache = home.cache if home is not None else None
+        self.home: MemoryHome = (home := home or home_at(url))
+        self._patience = home.patience
         self.name = self.location.workspace
         self._is_durable, self._lock_timeout = durability == "fsync", lock_timeout
         self._how = bytes([self._is_durable]), min(int(lock_timeout * 1000), _WAIT_MAX_MS).to_bytes(4)
@@ -225,7 +226,7 @@ class PostgresStore:
     def _begin(self) -> None:
         """Create what belongs to this process alone, also in a forked child."""
         self._thread_locks = ThreadLocks(timeout=self._lock_timeout)
-        self.connections = Connections(self.location, before=getattr(self, "connections", None))
+        self.connections = Connections(self.location, self._patience, before=getattr(self, "connections", None))
         self._news = CommitNews(self.connections)
         self.rows = Rows(self.connections, self._statements)
         self.kept = KeptRows(self.rows)
