@@ -19,9 +19,9 @@ from memfiles.records.keys import RECORD_SUFFIX
 from memfiles.records.record import Record
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature
+from memfiles.storage.home import MemoryHome, put_derived
 
 if TYPE_CHECKING:
-    from memfiles.storage.home import MemoryHome
     from memfiles.storage.repository import RecordRepository
 
 PATH = ".state/unchanged.json"
@@ -51,10 +51,7 @@ def load(directory: int) -> dict[str, CacheRow]:
 
 def save(directory: int, rows: dict[str, CacheRow]) -> None:
     """Replace the cache. It is derived, so it is not flushed."""
-    atomic.drop_temp(directory, PATH)
-    atomic.stage(directory, PATH, to_json({_FORMAT: rows}), flush=False)
-    atomic.publish(directory, PATH)
-    atomic.drop_temp(directory, PATH)
+    put_derived(directory, PATH, to_json({_FORMAT: rows}))
 
 
 def update(home: MemoryHome, rows: dict[str, CacheRow], live: RecordRepository[Record]) -> dict[str, CacheRow]:

@@ -334,6 +334,14 @@ class DirectoryHome(Struct, frozen=True):
         return None
 
 
+def put_derived(directory: int, path: str, body: bytes) -> None:
+    """Put a derived file in the place of whatever is there, a folder with its content as well. It is not flushed."""
+    atomic.remove_all(directory, temp := atomic.temp_path(path))
+    atomic.stage(directory, path, body, flush=False)
+    atomic.publish(directory, path)
+    atomic.remove_all(directory, temp)
+
+
 class NoteFiles(Struct, frozen=True):
     """The notes of a memory directory, each a file; see ``StateNotes``, and ``ForgetNotes`` for those of redactions."""
 
@@ -351,10 +359,7 @@ class NoteFiles(Struct, frozen=True):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         root = Descriptor.of_directory(self.directory)
         atomic.make_folder(root, name.rpartition("/")[0])
-        atomic.drop_temp(root, name)
-        atomic.stage(root, name, body, flush=False)
-        atomic.publish(root, name)
-        atomic.drop_temp(root, name)
+        put_derived(root, name, body)
 
     def delete(self, name: str) -> None:
         with suppress(FileNotFoundError):

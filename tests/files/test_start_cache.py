@@ -11,6 +11,7 @@ import pytest
 from memfiles.files import start_cache
 from memfiles.records.declared_metadata import Metadata, metadata_in
 from memfiles.storage.atomic import Descriptor, Signature
+from memfiles.storage.home import NoteFiles
 from tests.support.records import seeded
 
 RECORD = seeded("x" * 7)
@@ -83,3 +84,16 @@ def test_a_new_note_replaces_the_old_one(tmp_path: Path, directory: int) -> None
     assert {"new": NOTE} == start_cache.load(directory)
     assert ["unchanged.json"] == os.listdir(tmp_path / ".state")
     assert 0o600 == (tmp_path / start_cache.PATH).stat().st_mode & 0o777
+
+
+def test_a_folder_in_the_place_of_a_derived_file_is_replaced(tmp_path: Path, directory: int) -> None:
+    """With what is in it, also in the place of its temp file: else nothing could be noted there any more."""
+    notes = NoteFiles(tmp_path)
+    for name in ("unchanged.json", "swept"):
+        (tmp_path / ".state" / name / "deep").mkdir(parents=True)
+    for number in range(2):
+        start_cache.save(directory, {str(number): NOTE})
+        notes.put(".state/swept", str(number).encode())
+
+    assert ({"1": NOTE}, b"1") == (start_cache.load(directory), notes.get(".state/swept"))
+    assert ["swept", "unchanged.json"] == sorted(os.listdir(tmp_path / ".state"))
