@@ -16,18 +16,20 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import count, islice
 from os import PathLike
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from msgspec import Struct, field
 from msgspec.json import Decoder
 
+from memfiles.errors import MemfilesError
 from memfiles.records import late_pattern
 from memfiles.records.keys import RECORD_SUFFIX, entry_place, entry_uid
 from memfiles.records.record import TIMESTAMP_PATTERN
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, storage_failure
 from memfiles.storage.events import AuditEvent
-from memfiles.storage.home import AUDIT, MemoryPlace, home_of
+from memfiles.storage.home import AUDIT, MemoryPlace, NoteFiles, home_of
 
 NAMED_MAX = 20  # damaged places that are named; more are only counted
 _AT = late_pattern(TIMESTAMP_PATTERN[1:-1])
@@ -41,6 +43,7 @@ _USER = late_pattern(rb'"user":"([0-9a-f]*)"')
 _OF_OPERATOR = b'-user","outcome":'  # forget-user, export-user
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_BLANKED = ".state/blanked"  # the paths of tombstones
 _BLOCK = 1 << 16
 _LINE_MAX = 1 << 16
 
@@ -258,18 +261,25 @@ class AuditFiles:
 
     def blank(self, tombstones: Collection[str], user_of: Callable[[str], str]) -> None:
         """See ``AuditPages``: a line keeps its length, so that what others append meanwhile stays whole."""
-        try:
-            root = Descriptor.of_directory(self._directory)
-            months = [f"{AUDIT}/{name}" for name in _months_among(atomic.names(root, AUDIT))]
-        except FileNotFoundError:
+        if not (due := {*tombstones}.difference(noted := self.blanked())):
             return
-        users, runs = {user_of(path) for path in tombstones}, set[bytes]()
+        root, months = Descriptor.of_directory(self._directory), list[str]()
+        with suppress(FileNotFoundError):
+            months = [f"{AUDIT}/{name}" for name in _months_among(atomic.names(root, AUDIT))]
+        users, runs = {user_of(path) for path in due}, set[bytes]()
         for month in months:
             with suppress(FileNotFoundError), _opened(root, month, os.O_RDONLY) as file:  # dropped meanwhile
                 runs |= runs_in(file, users)
         for month in months:
             with suppress(FileNotFoundError):
                 _blank(root, month, users=users, runs=runs)
+        NoteFiles(Path(self._directory)).put(_BLANKED, "\n".join(sorted(noted | due)).encode())
+
+    def blanked(self) -> frozenset[str]:
+        """See ``AuditPages``; none if the note of them cannot be read."""
+        with suppress(OSError, MemfilesError, ValueError):
+            return frozenset((NoteFiles(Path(self._directory)).get(_BLANKED) or b"").decode().splitlines())
+        return frozenset()
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:
         """See ``AuditPages``. ``StorageFailed``."""

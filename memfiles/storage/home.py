@@ -64,9 +64,12 @@ class AuditPages(Protocol):
     def blank(self, tombstones: Collection[str], user_of: Callable[[str], str]) -> None:
         """Remove the runs of users from all lines but those of others; ``user_of`` the path of a tombstone is a hash.
 
-        Their own lines also lose call ids and actors, except lines of an operator. Where each process has its own
-        index, nothing is done for a tombstone again, as its user may have come back.
+        Their own lines also lose call ids and actors, except lines of an operator. Nothing is done for a tombstone
+        again, as its user may have come back.
         """
+
+    def blanked(self) -> frozenset[str]:
+        """The tombstones for which that was done here."""
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:
         """Remove the months before that one, ``2026-11``; returns them."""

@@ -88,6 +88,7 @@ def migrate(
             report.records, report.copied = copying.records, copying.copied
             report.newer, report.unreadable = sorted(copying.left), copying.unreadable
             report.kept = _kept_copied(source, target, store, report)
+            _audit_blanked(source, target, store)
             report.audit_lines = _audit_copied(source, target)
             _kept_cleaned(target.kept, store)
     return report
@@ -131,6 +132,12 @@ def _is_gone(target: RecordStore, path: str, data: bytes) -> bool:
     record = decoded_at(target, path)
     redactions = record.text.redactions if isinstance(record, Entry) else getattr(record, "redactions", ())
     return holds_text(data, redactions) or holds_forgotten_entry(path, data, mark=mark)
+
+
+def _audit_blanked(source: MemoryHome, target: MemoryHome, store: RecordStore) -> None:
+    """Do in the target's audit for forgotten users what was done in the source's: later, some may have come back."""
+    marks = {path: mark for path in source.audit.blanked() if isinstance(mark := decoded_at(store, path), Mark)}
+    target.audit.blank(marks, lambda path: marks[path].user or marks[path].uid)
 
 
 def _audit_copied(source: MemoryHome, target: MemoryHome) -> int:

@@ -155,6 +155,27 @@ def test_what_the_source_forgot_is_gone_also_where_it_was_changed_there(memories
     assert ([], [None, None]) == (left, found)
 
 
+def test_runs_of_a_user_who_came_back_stay_in_the_audit(memories: Memories) -> None:
+    """Those before the forget are gone on both sides; nothing is done again by the target, or by the source's index."""
+    for run in ("before", "after"):
+        with memories.source() as memory:
+            memory.entries.save(memory.session("desk", user="ada", run=run), "tea", "green")
+            memories.migrate()
+            if run == "before":
+                memory.users.forget("ada")
+    memories.migrate()
+    source, _ = memories.homes()
+    assert source.directory is not None
+    (source.directory / ".state/index.sqlite").unlink()
+    runs = []
+    for opened in (memories.source, memories.target):
+        with opened() as memory:
+            memory.entries.search(memory.session("desk", user="ada"), "tea")
+            runs.append({event.run for event in memory.audit(op="save").events})
+
+    assert [{"", "after"}] * 2 == runs
+
+
 def test_a_kept_copy_of_what_was_forgotten_there_is_not_copied_again(
     memories: Memories, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,8 +43,8 @@ STATEMENTS: dict[str, LiteralString] = {
     "lines": "SELECT id, line FROM {s}.audit WHERE workspace = %(workspace)s AND month = %(month)s"
     " AND id < %(before)s ORDER BY id DESC LIMIT %(limit)s",
     "rewrite": "UPDATE {s}.audit SET line = %(line)b WHERE workspace = %(workspace)s AND id = %(id)s RETURNING id",
-    "not_blanked": "SELECT path FROM unnest(%(paths)s::text[]) AS path WHERE NOT EXISTS (SELECT FROM {s}.notes n"
-    " WHERE n.workspace = %(workspace)s AND n.name = 'blanked ' || path)",
+    "blanked": "SELECT substr(name, 9) FROM {s}.notes"
+    " WHERE workspace = %(workspace)s AND starts_with(name, 'blanked ')",
     "note_blanked": "INSERT INTO {s}.notes (workspace, name, body) SELECT %(workspace)s, 'blanked ' || path, ''"
     " FROM unnest(%(paths)s::text[]) AS path ON CONFLICT DO NOTHING RETURNING 1",
     "drop": "WITH gone AS (DELETE FROM {s}.audit WHERE workspace = %(workspace)s AND month < %(before)s"
@@ -180,8 +180,7 @@ class AuditRows:
     def blank(self, tombstones: Collection[str], user_of: Callable[[str], str]) -> None:
         from memfiles.storage.audit_reader import blanked, runs_in  # late: few users are ever forgotten
 
-        due = [path for (path,) in self._workspace.look("not_blanked", paths=[*tombstones], what=_UNREAD)]
-        if not due:
+        if not (due := sorted({*tombstones}.difference(self.blanked()))):
             return
         users = {user_of(path) for path in due}
         runs: set[bytes] = set()
@@ -196,6 +195,9 @@ class AuditRows:
                 if over != line:
                     self._workspace.ask("rewrite", id=id, line=bytes(over), what=_UNCHANGED)
         self._workspace.ask("note_blanked", paths=due, what=_UNCHANGED)
+
+    def blanked(self) -> frozenset[str]:
+        return frozenset(path for (path,) in self._workspace.look("blanked", what=_UNREAD))
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:
         months = [month for (month,) in self._workspace.look("months", what=_UNREAD) if month < before]
