@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from msgspec import Struct
 
 from memfiles.errors import InvalidArgument, StorageFailed
-from memfiles.records.keys import scheme_of
+from memfiles.records.keys import scheme_of, temp_path
 from memfiles.records.record import MAX_RECORD_BYTES
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, storage_failure
@@ -339,7 +339,7 @@ class DirectoryHome(Struct, frozen=True):
 
 def put_derived(directory: int, path: str, body: bytes) -> None:
     """Put a derived file in the place of whatever is there, a folder with its content as well. It is not flushed."""
-    atomic.remove_all(directory, temp := atomic.temp_path(path))
+    atomic.remove_all(directory, temp := temp_path(path))
     atomic.stage(directory, path, body, flush=False)
     atomic.publish(directory, path)
     atomic.remove_all(directory, temp)

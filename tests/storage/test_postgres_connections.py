@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from tests.durability.interrupted import (
     starts_hidden,
     time_limit,
 )
-from tests.support.postgres import PostgresServer, pooled
+from tests.support.postgres import ROLE, PostgresServer, pooled
 from tests.support.records import wait_until
 from tests.support.workflows import opened
 
@@ -59,6 +59,21 @@ def test_a_thread_of_news_whose_start_was_hidden_ends_as_well(
     with time_limit(60):
         store.close()
     wait_until(lambda: not any(thread.is_alive() for thread in started), what="the end of both threads")
+
+
+def test_times_of_a_role_end_no_statement(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
+    """A role is often given some seconds for a statement; removing dead rows of a large table may take longer."""
+    with server.admin() as admin, ExitStack() as stack:
+        stack.callback(admin.execute, f"ALTER ROLE {ROLE} RESET statement_timeout")
+        admin.execute(f"ALTER ROLE {ROLE} SET statement_timeout = '1ms'")
+        store = open_store(server.workspace())
+        append(store, ["a.json"], "1")
+        store.scrub()
+        patient = stack.enter_context(closing(store.connections.dedicated(is_patient=True)))
+        with pooled(store) as other:
+            found = [each.execute("SHOW statement_timeout").fetchone() for each in (patient, other)]
+
+    assert [("0",), ("1min",)] == found
 
 
 def test_calls_leave_no_state_in_a_connection(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:

@@ -131,6 +131,9 @@ def test_a_role_that_may_not_create_the_schema_is_told(server: PostgresServer) -
         ("postgresql://host/db?workspace=w&client_encoding=sql_ascii", "client_encoding in the store's URL"),
         ("postgresql://host/db?workspace=w&colour=blue", "the store's URL: invalid"),
         ("postgresql://host:port/db?workspace=w", "cannot be read"),
+        ("postgresql://host/d%00b?workspace=w", "cannot be read"),
+        ("postgresql://host/%FF?workspace=w", "cannot be read"),
+        ("postgresql:///db?workspace=w&host=a%00b", "cannot be read"),
         ("mysql://host/db?workspace=w", "begins with postgresql://"),
     ],
 )
@@ -148,3 +151,16 @@ def test_a_url_may_leave_most_to_libpq() -> None:
 
     assert ("agents", "desk") == (place.schema, place.workspace)
     assert {"host=db.example", "port=6432", "dbname=memory", "sslmode=verify-full"} <= set(place.conninfo.split())
+
+
+@pytest.mark.parametrize(
+    ("host", "found"),
+    [
+        ("%2FTmp%2FSockets", {"host=/Tmp/Sockets"}),
+        ("ada%40home@one:6432,two", {"user=ada@home", "host=one,two", "port=6432,"}),
+        ("[::1]:6432", {"host=::1", "port=6432"}),
+    ],
+)
+def test_hosts_are_read_as_libpq_reads_them(host: str, found: set[str]) -> None:
+    """A folder of a socket with its capitals, several hosts with ports of their own, and addresses."""
+    assert found <= set(located(f"postgresql://{host}/memory?workspace=desk").conninfo.split())

@@ -426,6 +426,29 @@ def test_durability_os_does_not_wait_for_the_disk(own: PostgresServer) -> None:
         assert not changing.is_alive()
 
 
+@pytest.mark.parametrize("paths", [["a.json"], ["a.json", "b.json"]], ids=["one", "several"])
+def test_a_change_waits_for_the_disk_whatever_its_role_was_given(own: PostgresServer, paths: list[str]) -> None:
+    """``synchronous_commit = off`` of a role would lose what was acknowledged, if the server crashed."""
+    with own.admin() as admin, ExitStack() as stack:
+        stack.callback(admin.execute, f"ALTER ROLE {ROLE} RESET synchronous_commit")
+        admin.execute(f"ALTER ROLE {ROLE} SET synchronous_commit = off")
+        stack.callback((store := PostgresStore(own.url(own.workspace()))).close)
+        put(store, dict.fromkeys(paths, "1"))
+        changing = threading.Thread(target=put, args=(store, dict.fromkeys(paths, "2")))
+        _set(admin, "synchronous_standby_names", "'nobody'")
+        try:
+            changing.start()
+            waiting = "SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+            while changing.is_alive() and admin.execute(waiting).fetchone() is None:
+                changing.join(0.01)
+            waited = changing.is_alive()
+        finally:
+            _set(admin, "synchronous_standby_names", "''")
+            changing.join()
+
+    assert waited
+
+
 def test_a_line_of_the_audit_does_not_wait_for_the_disk(own: PostgresServer) -> None:
     """While no commit is confirmed, a line that is written at once is there: nobody waits for a second flush."""
     with own.admin() as admin, ExitStack() as stack:

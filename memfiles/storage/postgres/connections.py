@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, LiteralString, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 from psycopg import sql
@@ -40,7 +40,7 @@ _MAY_HELP = ("08", "25", "53", "55", "57", "58")  # connection, read-only standb
 _TOO_MUCH = ("54",)  # limits of the program, such as a value of more than 1 GB
 _POOL_MAX = 8
 _CONNECT_SECONDS = 5
-_STATEMENT = "-c statement_timeout=60s"  # the server ends what hangs there
+_STATEMENT, _PATIENT = "60s", "0"  # the server ends what hangs there, whatever its role was given
 _STEP_SECONDS = 1.0  # after which a wait for a connection says why there is none
 _BACKOFF_SECONDS = (0.02, 1.0)
 _RETRY_SECONDS = 0.2  # until another connection is tried
@@ -62,6 +62,8 @@ _ALIVE = {  # a peer that is gone is noticed within half a minute, also while an
 }
 _PLAIN: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_PORTS = re.compile(r"[0-9,]*")  # of several hosts
+_LOOKS = "postgresql://host/database?schema=memfiles"
 _BOOLEAN = (b"\0", b"\1")
 _WHERE = "libpq finds it in ~/.pgpass, PGPASSFILE, a service file or PGPASSWORD"
 T = TypeVar("T")
@@ -89,9 +91,12 @@ def located(url: str) -> Location:
     """
     try:
         parts = urlsplit(url)
-        port, given = parts.port, parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError as error:
-        raise InvalidArgument("the store's URL cannot be read: postgresql://host/database?schema=memfiles") from error
+        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        found: dict[str, Any] = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}")  # names of hosts keep their capitals
+    except (ValueError, psycopg.ProgrammingError) as error:
+        raise InvalidArgument(f"the store's URL cannot be read: {_LOOKS}") from error
+    if not _PORTS.fullmatch(str(found.get("port", ""))) or any("\0" in value for _, value in given):
+        raise InvalidArgument(f"the store's URL cannot be read: {_LOOKS}")
     options = dict(given)
     if parts.scheme not in ("postgresql", "postgres"):
         raise InvalidArgument("a store's URL begins with postgresql://")
@@ -109,9 +114,7 @@ def located(url: str) -> Location:
         raise InvalidArgument(f"client_encoding in the store's URL: {encoding} says nothing of what text means")
     if not (pool.isascii() and pool.isdigit() and 1 <= int(pool) <= 100):
         raise InvalidArgument("pool in the store's URL must be a whole number from 1 to 100")
-    found = {"host": unquote(parts.hostname or ""), "port": str(port or ""), "user": unquote(parts.username or "")}
-    found |= {"dbname": unquote(parts.path.removeprefix("/"))}
-    known = _ALIVE | {name: value for name, value in found.items() if value} | options
+    known = _ALIVE | found | options
     try:
         return Location(make_conninfo(**known), schema, workspace, int(pool))
     except psycopg.ProgrammingError as error:
@@ -154,8 +157,8 @@ class Connections:
         """``before`` are the connections of a forked child's parent. They are kept: collecting them closes them."""
         self.location, self._patience = location, patience
         self._before = before
-        given = conninfo_to_dict(location.conninfo).get("options") or ""
-        self._options: dict[str, str] = before._options if before is not None else {"options": f"{given} {_STATEMENT}"}
+        self._options = str(conninfo_to_dict(location.conninfo).get("options") or "")
+        self._has_timeout: bool = before is None or before._has_timeout
         self._is_closed = False
         self.pool = Pool(self._connect, limit=location.pool)
 
@@ -168,14 +171,15 @@ class Connections:
 
     def _connect(self, *, is_patient: bool = False) -> TimedConnection:
         """Connect; without the statement's time-out where a pooler does not take it."""
+        timeout = f" -c statement_timeout={_PATIENT if is_patient else _STATEMENT}" if self._has_timeout else ""
+        given = {"options": self._options + timeout} if timeout else {}
         try:
-            options = {} if is_patient else self._options
-            connection = TimedConnection.connect(make_conninfo(self.location.conninfo, **options), **_PLAIN)
+            connection = TimedConnection.connect(make_conninfo(self.location.conninfo, **given), **_PLAIN)
         except psycopg.OperationalError as error:
-            if is_patient or not self._options or "startup parameter" not in str(error):
+            if not timeout or "startup parameter" not in str(error):
                 raise
-            self._options = {}
-            return self._connect()
+            self._has_timeout = False
+            return self._connect(is_patient=is_patient)
         if is_patient:
             connection.answers_within = None
         return connection

@@ -46,6 +46,14 @@ _MAY_VACUUM: LiteralString = (
     " WHERE relnamespace = '{s}'::regnamespace AND relname = ANY(%(tables)s)"
 )
 
+# What is acknowledged is on the disk, also where the role or the server has another setting; what waits for a standby
+# as well goes on doing so.
+_FLUSHED: LiteralString = (
+    ", CASE WHEN <is_durable> AND current_setting('synchronous_commit') = 'off'"
+    " THEN set_config('synchronous_commit', 'on', true) END"
+)
+_IS_FLUSHED: LiteralString = _FLUSHED.replace("<is_durable>", "%(is_durable)s")
+
 STATEMENTS: dict[str, LiteralString] = {
     "find": "SELECT path, version, data FROM {s}.records WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
     "paths": "SELECT path FROM {s}.records WHERE workspace = %(workspace)s AND starts_with(path, %(folder)s)"
@@ -65,11 +73,11 @@ STATEMENTS: dict[str, LiteralString] = {
     " WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
     "change": "SELECT {s}.change(%(workspace)s, %(id)s, %(is_again)s, %(is_durable)s, %(wait_ms)s,"
     " %(locks)s::bigint[], %(seen_paths)s::text[], %(seen)s::bigint[], %(aside)s::text[], %(reasons)s::text[],"
-    " %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[])",
+    " %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[])" + _IS_FLUSHED,
     "erase": "SELECT {s}.erase_image(%(workspace)s, {s}.change(%(workspace)s, %(id)s, %(is_again)s, %(is_durable)s,"
     " %(wait_ms)s, %(locks)s::bigint[], %(seen_paths)s::text[], %(seen)s::bigint[], %(aside)s::text[],"
-    " %(reasons)s::text[], %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[]))",
-    "change_one": "SELECT {s}.change_one($1, $2, $3, $4, $5, $6, $7, $8)",
+    " %(reasons)s::text[], %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[]))" + _IS_FLUSHED,
+    "change_one": "SELECT {s}.change_one($1, $2, $3, $4, $5, $6, $7, $8)" + _FLUSHED.replace("<is_durable>", "$6"),
     "every": "SELECT " + _POINT + ", true, r.path, r.version, octet_length(r.data)"
     " FROM (SELECT) one LEFT JOIN {s}.records r ON r.workspace = %(workspace)s",
     # one statement, so that the changes and the next point are of the same snapshot
