@@ -275,10 +275,10 @@ class StoreSurvey(Struct, frozen=True):
     """A store as this process finds it.
 
     ``answer_ms`` is how long a question took. ``schema_version`` is that of the tables, ``known_version`` that of this
-    program. ``may_erase``: the role may remove forgotten text from dead rows. ``is_pooled``: a pooler stands between,
-    so that changes of others are found by looking. ``open_transactions`` may still commit below the newest one: the
-    feed tells what was committed meanwhile again and again until they end. ``pool`` is the most connections of a
-    process, ``connections`` how many of them it has.
+    program. ``may_erase``: the role may remove forgotten text from dead rows. ``lacks`` are the rights that it should
+    have and has not. ``is_pooled``: a pooler stands between, so that changes of others are found by looking.
+    ``open_transactions`` may still commit below the newest one: the feed tells what was committed meanwhile again and
+    again until they end. ``pool`` is the most connections of a process, ``connections`` how many of them it has.
     """
 
     server: str
@@ -290,6 +290,7 @@ class StoreSurvey(Struct, frozen=True):
     answer_ms: float
     records: int
     may_erase: bool
+    lacks: str
     is_pooled: bool
     is_standby: bool
     open_transactions: int

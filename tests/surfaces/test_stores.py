@@ -365,17 +365,18 @@ def test_a_purge_removes_old_notes_of_commits(server: PostgresServer, tmp_path: 
 def test_a_purge_ends_well_where_notes_of_commits_stay(
     server: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A role from before notes were removed may not remove them: that is said, and all else is done."""
+    """A role from before notes were removed may not remove them: that is said, also by doctor, and all else is done."""
     place = f"store: {json.dumps(server.url(server.workspace()))}"
     path = write_workflow(tmp_path, TEXT.format(place=place, mirror=""))
     with memfiles.open(path, watch=False) as memory, server.admin() as admin:
         memory.entries.save(memory.session("desk"), "tea", "green")
         admin.execute(f"REVOKE DELETE ON memfiles.commits FROM {ROLE}")
         try:
-            purged = memory.purge()
+            purged, doctor = memory.purge(), commands(path)("doctor")
         finally:
             admin.execute(f"GRANT DELETE ON memfiles.commits TO {ROLE}")
 
+    assert (1, True) == (doctor.code, f"store rights: {ROLE} lacks delete on commits; the owner" in doctor.out)
     assert (0, 0) == (purged.expired, purged.deleted)
     assert "old notes of commits are not removed yet" in caplog.text
 

@@ -163,6 +163,8 @@ def store_findings(home: MemoryHome) -> Iterator[CheckResult]:
     if found.is_standby:
         yield fail("store standby", "this server is a standby and takes no changes; use the primary, or "
                    "target_session_attrs=read-write in the URL")  # fmt: skip
+    if found.lacks:
+        yield fail("store rights", f"{found.role} lacks {found.lacks}; the owner runs postgres-role.sql of the docs")
     if not found.may_erase:
         yield warn("store erasing", f"{found.role} cannot remove forgotten text from dead rows; from PostgreSQL 17 on, "
                    f"GRANT MAINTAIN ON {found.schema}.records, {found.schema}.quarantine TO {found.role}; on older "

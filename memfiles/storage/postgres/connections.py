@@ -92,7 +92,9 @@ def located(url: str) -> Location:
     try:
         parts = urlsplit(url)
         given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        found: dict[str, Any] = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}")  # names of hosts keep their capitals
+        found: dict[str, Any] = conninfo_to_dict(
+            f"postgresql://{parts.netloc}{parts.path}"
+        )  # names of hosts keep their capitals
     except (ValueError, psycopg.ProgrammingError) as error:
         raise InvalidArgument(f"the store's URL cannot be read: {_LOOKS}") from error
     if not _PORTS.fullmatch(str(found.get("port", ""))) or any("\0" in value for _, value in given):
@@ -318,6 +320,10 @@ def failure(error: psycopg.Error, what: str) -> MemfilesError:
         return LockTimeout(said)
     if state.startswith(_TOO_MUCH):
         return SizeExceeded(said)
+    if state == "42501":  # also after an upgrade, until the owner gave the rights to what is new
+        return StorageRefused(
+            f"{said}; the owner of the schema gives a role its rights with postgres-role.sql of the docs"
+        )
     if state.startswith(_MAY_HELP) or (not state and isinstance(error, psycopg.OperationalError)):
         return StorageFailed(said)
     return StorageRefused(said)

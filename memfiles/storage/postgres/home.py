@@ -217,9 +217,9 @@ def _surveyed(store: PostgresStore) -> StoreSurvey:
     begun, what = time.monotonic(), "the store cannot be examined"
     row = store.rows.ask("survey", tables=[*ERASED_FROM], what=what)[0]
     took = round((time.monotonic() - begun) * 1000, 2)
-    server, role, version, records, may_erase, is_standby, open_transactions = row
+    server, role, version, records, may_erase, lacks, is_standby, open_transactions = row
     place, (pool, connections) = store.location, store.connections.counts()
-    known: dict[str, Any] = {"may_erase": may_erase, "is_standby": is_standby, "records": records}
+    known: dict[str, Any] = {"may_erase": may_erase, "lacks": lacks, "is_standby": is_standby, "records": records}
     known |= {"open_transactions": open_transactions, "pool": pool, "connections": connections}
     known |= {"is_pooled": store.connections.are_pooled(), "known_version": VERSION, "schema_version": version}
     return StoreSurvey(server, role, place.schema, place.workspace, answer_ms=took, **known)

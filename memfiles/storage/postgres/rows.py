@@ -54,6 +54,16 @@ _FLUSHED: LiteralString = (
 )
 _IS_FLUSHED: LiteralString = _FLUSHED.replace("<is_durable>", "%(is_durable)s")
 
+# what postgres-role.sql gives, of which an earlier one may lack some
+_LACKING: LiteralString = (
+    "SELECT coalesce(string_agg(lower(verb) || ' on ' || c.relname, ', ' ORDER BY c.relname, verb), '')"
+    " FROM pg_class c, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS verb"
+    " WHERE c.relnamespace = '{s}'::regnamespace AND c.relname IN ('records', 'commits', 'quarantine', 'audit',"
+    " 'notes', 'lease', 'mirror_meta', 'mirror_note', 'image', 'image_state')"
+    " AND (verb <> 'UPDATE' OR c.relname NOT IN ('commits', 'quarantine'))"
+    " AND (verb <> 'DELETE' OR c.relname NOT IN ('lease', 'image_state')) AND NOT has_table_privilege(c.oid, verb)"
+)
+
 STATEMENTS: dict[str, LiteralString] = {
     "find": "SELECT path, version, data FROM {s}.records WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
     "paths": "SELECT path FROM {s}.records WHERE workspace = %(workspace)s AND starts_with(path, %(folder)s)"
@@ -117,7 +127,7 @@ STATEMENTS: dict[str, LiteralString] = {
     "has_ledger": "SELECT EXISTS (SELECT FROM {s}.mirror_note WHERE workspace = %(workspace)s)",
     "survey": "SELECT current_setting('server_version'), current_user::text, (SELECT version FROM {s}.store),"
     " (SELECT count(*) FROM {s}.records WHERE workspace = %(workspace)s),"
-    " (" + _MAY_VACUUM + "), pg_is_in_recovery(),"
+    " (" + _MAY_VACUUM + "), (" + _LACKING + "), pg_is_in_recovery(),"
     " (SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()))",
     "point": "SELECT " + _POINT,
     # a dead row keeps the oldest transaction of its table from being called frozen
