@@ -46,13 +46,9 @@ _MAY_VACUUM: LiteralString = (
     " WHERE relnamespace = '{s}'::regnamespace AND relname = ANY(%(tables)s)"
 )
 
-# What is acknowledged is on the disk, also where the role or the server has another setting; what waits for a standby
-# as well goes on doing so.
-_FLUSHED: LiteralString = (
-    ", CASE WHEN <is_durable> AND current_setting('synchronous_commit') = 'off'"
-    " THEN set_config('synchronous_commit', 'on', true) END"
-)
-_IS_FLUSHED: LiteralString = _FLUSHED.replace("<is_durable>", "%(is_durable)s")
+FLUSHED = b", set_config('synchronous_commit', 'on', true)"
+"""The end of a statement that changes records, where the role or the server would not wait for the disk."""
+
 
 # what postgres-role.sql gives, of which an earlier one may lack some
 _LACKING: LiteralString = (
@@ -83,11 +79,11 @@ STATEMENTS: dict[str, LiteralString] = {
     " WHERE workspace = %(workspace)s AND path = ANY(%(paths)s)",
     "change": "SELECT {s}.change(%(workspace)s, %(id)s, %(is_again)s, %(is_durable)s, %(wait_ms)s,"
     " %(locks)s::bigint[], %(seen_paths)s::text[], %(seen)s::bigint[], %(aside)s::text[], %(reasons)s::text[],"
-    " %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[])" + _IS_FLUSHED,
+    " %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[])",
     "erase": "SELECT {s}.erase_image(%(workspace)s, {s}.change(%(workspace)s, %(id)s, %(is_again)s, %(is_durable)s,"
     " %(wait_ms)s, %(locks)s::bigint[], %(seen_paths)s::text[], %(seen)s::bigint[], %(aside)s::text[],"
-    " %(reasons)s::text[], %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[]))" + _IS_FLUSHED,
-    "change_one": "SELECT {s}.change_one($1, $2, $3, $4, $5, $6, $7, $8)" + _FLUSHED.replace("<is_durable>", "$6"),
+    " %(reasons)s::text[], %(paths)s::text[], %(replaced)s::bigint[], %(bodies)b::bytea[]))",
+    "change_one": "SELECT {s}.change_one($1, $2, $3, $4, $5, $6, $7, $8)",
     "every": "SELECT " + _POINT + ", true, r.path, r.version, octet_length(r.data)"
     " FROM (SELECT) one LEFT JOIN {s}.records r ON r.workspace = %(workspace)s",
     # one statement, so that the changes and the next point are of the same snapshot
@@ -118,7 +114,8 @@ STATEMENTS: dict[str, LiteralString] = {
     " SELECT %(workspace)s, (array_agg(xact ORDER BY xact DESC))[1], -1, max(at), '{{}}' FROM old"
     " WHERE xact < pg_snapshot_xmin(pg_current_snapshot()) HAVING count(*) > 0 RETURNING 1",
     "membership": "SELECT EXISTS (SELECT FROM {s}.members WHERE role = current_user AND workspace = %(workspace)s),"
-    " has_table_privilege('{s}.members', 'INSERT'), current_user, (SELECT id FROM {s}.store)",
+    " has_table_privilege('{s}.members', 'INSERT'), current_user, (SELECT id FROM {s}.store),"
+    " current_setting('synchronous_commit') = 'off'",
     "join": "INSERT INTO {s}.members (role, workspace) VALUES (current_user, %(workspace)s) ON CONFLICT DO NOTHING",
     "now": "SELECT (pg_snapshot_xmax(pg_current_snapshot())::text::bigint & 4294967295)::text::xid::text",
     # by what any role may read on any server: its id and that of its log are kept from some
