@@ -485,6 +485,22 @@ def test_a_scrub_waits_for_who_may_still_see_the_text(
     assert (["records"], []) == (held, server.pages_holding(b"hunter2 correct horse"))
 
 
+def test_a_scrub_without_a_connection_says_that_the_text_is_gone_from_the_records(
+    server: PostgresServer, open_store: Callable[..., PostgresStore]
+) -> None:
+    """It needs one more than the change before it; whoever is refused that has to repeat the scrub alone."""
+    store = open_store(server.workspace())
+    put(store, {"a.json": "1"})
+    with server.admin() as admin:
+        admin.execute(f"ALTER ROLE {ROLE} CONNECTION LIMIT 1")
+        try:
+            with pytest.raises(StorageFailed, match="the text is in no record any more, but .* too many connections"):
+                store.scrub()
+        finally:
+            admin.execute(f"ALTER ROLE {ROLE} CONNECTION LIMIT -1")
+    store.scrub()
+
+
 def test_another_isolation_level_is_refused(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:
     """A decision on several records would be compared with an old snapshot."""
     store = open_store(server.workspace(), options="-c default_transaction_isolation=serializable")

@@ -164,12 +164,12 @@ class Connections:
         self._is_closed = False
         self.pool = Pool(self._connect, limit=location.pool)
 
-    def dedicated(self, *, is_patient: bool = False) -> TimedConnection:
-        """A connection outside the pool; statements may take any time if it is ``is_patient``."""
+    def dedicated(self, *, is_patient: bool = False, what: str = "the store cannot be reached") -> TimedConnection:
+        """A connection outside the pool; if ``is_patient``, its statements may take any time. ``what``: see ``ask``."""
         try:
             return self._connect(is_patient=is_patient)
         except psycopg.Error as error:
-            raise failure(error, "the store cannot be reached") from error
+            raise failure(error, what) from error
 
     def _connect(self, *, is_patient: bool = False) -> TimedConnection:
         """Connect; without the statement's time-out where a pooler does not take it."""

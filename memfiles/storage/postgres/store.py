@@ -175,7 +175,7 @@ class PostgresStore:
         What is left is in the free space of pages until it is used again, in the write-ahead log, and in backups.
         """
         erased = "the text is in no record any more, but dead rows of the database may hold it"
-        with closing(self.connections.dedicated(is_patient=True)) as connection:
+        with closing(self.connections.dedicated(is_patient=True, what=erased)) as connection:
             try:
                 if "image" in tables:
                     given = {"workspace": self.location.workspace, "wait": f"{int(self._lock_timeout * 1000)}ms"}
