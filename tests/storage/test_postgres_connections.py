@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -74,6 +75,23 @@ def test_times_of_a_role_end_no_statement(server: PostgresServer, open_store: Ca
             found = [each.execute("SHOW statement_timeout").fetchone() for each in (patient, other)]
 
     assert [("0",), ("1min",)] == found
+
+
+def test_only_a_close_waits_shorter_for_a_server_that_is_away() -> None:
+    """All calls of the thread that closes a memory share one time, and all threads once no other memory is open."""
+    patience, memory, other = Patience(), ExitStack(), ExitStack()
+    patience.hold(memory)
+    patience.hold(other)
+    with ThreadPoolExecutor(1) as threads, patience.ending(), memory:
+        until = patience.deadline(math.inf)
+        theirs = threads.submit(patience.deadline, math.inf).result()
+        other.close()
+        shared = threads.submit(patience.deadline, math.inf).result()
+        patience.answered()
+        later = patience.deadline(math.inf)
+
+    assert (math.inf, until) == (theirs, shared)
+    assert until < later < math.inf == patience.deadline(math.inf)
 
 
 def test_calls_leave_no_state_in_a_connection(server: PostgresServer, open_store: Callable[..., PostgresStore]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from memfiles.errors import (
     InvalidArgument,
@@ -122,6 +124,8 @@ def test_a_role_that_may_not_create_the_schema_is_told(server: PostgresServer) -
     ("url", "problem"),
     [
         ("postgresql://ada:hunter2@host/db?workspace=w", "contains a password: leave it out"),
+        ("postgresql://ada:hunter2%@host/db?workspace=w", "contains a password: leave it out"),
+        ("postgresql://ada:%00hunter2/x@host/db?workspace=w", "cannot be read"),
         ("postgresql://host/db?workspace=w&password=hunter2", "contains a password: leave it out"),
         ("postgresql://host/db", "workspace in the store's URL"),
         ("postgresql://host/db?workspace=w&schema=My-Schema", "schema in the store's URL"),
@@ -132,6 +136,7 @@ def test_a_role_that_may_not_create_the_schema_is_told(server: PostgresServer) -
         ("postgresql://host/db?workspace=w&client_encoding=sql_ascii", "client_encoding in the store's URL"),
         ("postgresql://host/db?workspace=w&colour=blue", "the store's URL: invalid"),
         ("postgresql://host:port/db?workspace=w", "cannot be read"),
+        ("postgresql://one:5432,two:65536/db?workspace=w", "cannot be read"),
         ("postgresql://host/d%00b?workspace=w", "cannot be read"),
         ("postgresql://host/%FF?workspace=w", "cannot be read"),
         ("postgresql:///db?workspace=w&host=a%00b", "cannot be read"),
@@ -143,7 +148,7 @@ def test_a_url_that_cannot_be_used_is_refused(url: str, problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem) as error:
         located(url)
 
-    assert "hunter2" not in str(error.value)
+    assert "hunter2" not in "".join(traceback.format_exception(error.value))
 
 
 def test_a_url_may_leave_most_to_libpq() -> None:
@@ -157,11 +162,16 @@ def test_a_url_may_leave_most_to_libpq() -> None:
 @pytest.mark.parametrize(
     ("host", "found"),
     [
-        ("%2FTmp%2FSockets", {"host=/Tmp/Sockets"}),
-        ("ada%40home@one:6432,two", {"user=ada@home", "host=one,two", "port=6432,"}),
-        ("[::1]:6432", {"host=::1", "port=6432"}),
+        ("%2FTmp%2FSockets", (None, "/Tmp/Sockets", None)),
+        ("ada%40home@one:6432,two", ("ada@home", "one,two", "6432,")),
+        ("one,two", (None, "one,two", None)),
+        ("[::1]:6432", (None, "::1", "6432")),
+        ("100%@[fe80::1%eth0]:", ("100%", "fe80::1%eth0", None)),
+        ("ada lovelace@one", ("ada lovelace", "one", None)),
     ],
 )
-def test_hosts_are_read_as_libpq_reads_them(host: str, found: set[str]) -> None:
-    """A folder of a socket with its capitals, several hosts with ports of their own, and addresses."""
-    assert found <= set(located(f"postgresql://{host}/memory?workspace=desk").conninfo.split())
+def test_hosts_are_read_as_libpq_reads_them(host: str, found: tuple[str | None, ...]) -> None:
+    """A folder of a socket with its capitals, several hosts with ports of their own, addresses, and stray signs."""
+    given = conninfo_to_dict(located(f"postgresql://{host}/memory?workspace=desk").conninfo)
+
+    assert found == tuple(given.get(name) for name in ("user", "host", "port"))

@@ -9,12 +9,14 @@ whether it may help to try again.
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, LiteralString, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
+from weakref import WeakSet
 
 import psycopg
 from psycopg import sql
@@ -62,8 +64,8 @@ _ALIVE = {  # a peer that is gone is noticed within half a minute, also while an
 }
 _PLAIN: dict[str, Any] = {"autocommit": True, "prepare_threshold": None}
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_PORTS = re.compile(r"[0-9,]*")  # of several hosts
-_LOOKS = "postgresql://host/database?schema=memfiles"
+_STRAY = re.compile(r"%(?![0-9A-Fa-f]{2})|\s")  # what libpq refuses in a URL
+_UNREADABLE = "the store's URL cannot be read: postgresql://host/database?schema=memfiles"
 _BOOLEAN = (b"\0", b"\1")
 _WHERE = "libpq finds it in ~/.pgpass, PGPASSFILE, a service file or PGPASSWORD"
 T = TypeVar("T")
@@ -92,18 +94,16 @@ def located(url: str) -> Location:
     try:
         parts = urlsplit(url)
         given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        found: dict[str, Any] = conninfo_to_dict(
-            f"postgresql://{parts.netloc}{parts.path}"
-        )  # names of hosts keep their capitals
-    except (ValueError, psycopg.ProgrammingError) as error:
-        raise InvalidArgument(f"the store's URL cannot be read: {_LOOKS}") from error
-    if not _PORTS.fullmatch(str(found.get("port", ""))) or any("\0" in value for _, value in given):
-        raise InvalidArgument(f"the store's URL cannot be read: {_LOOKS}")
+    except ValueError as error:
+        raise InvalidArgument(_UNREADABLE) from error
     options = dict(given)
     if parts.scheme not in ("postgresql", "postgres"):
         raise InvalidArgument("a store's URL begins with postgresql://")
     if parts.password is not None or "password" in options:
         raise InvalidArgument(f"the store's URL contains a password: leave it out; {_WHERE}")
+    found = _server_in(parts.netloc + parts.path)
+    if any("\0" in value for value in options.values()):
+        raise InvalidArgument(_UNREADABLE)
     if len(options) != len(given):
         raise InvalidArgument("the store's URL has an option twice")
     schema, pool = options.pop("schema", "memfiles"), options.pop("pool", str(_POOL_MAX))
@@ -123,33 +123,62 @@ def located(url: str) -> Location:
         raise InvalidArgument(f"the store's URL: {_said(error)}") from error
 
 
-class Patience:
-    """How long calls wait for a server that is away: each has its own time, and while a memory closes they share one.
+def _server_in(place: str) -> dict[str, Any]:
+    """The hosts, ports, user and database in a URL, as libpq reads them; its spaces and stray % stand for themselves.
 
-    A close makes many calls, in several threads, each of which would wait as long.
+    Names of hosts keep their capitals. ``InvalidArgument``.
+    """
+    try:
+        found: dict[str, Any] = conninfo_to_dict(f"postgresql://{_STRAY.sub(lambda it: quote(it[0]), place)}")
+    except (ValueError, psycopg.ProgrammingError):  # which quotes what may be a password in an odd place
+        raise InvalidArgument(_UNREADABLE) from None
+    ports = str(found.pop("port", ""))
+    if not all(re.fullmatch("[0-9]{0,5}", port) and 0 < int(port or 1) < 65536 for port in ports.split(",")):
+        raise InvalidArgument(_UNREADABLE)
+    return found | ({"port": ports} if ports.strip(",") else {})
+
+
+class _OpenMemory:
+    """A memory that is open."""
+
+
+class Patience:
+    """How long calls wait for a server that is away: each has its own time, but all of a close share the time of one.
+
+    Those are the calls of the thread that closes a memory, and of all threads once every memory with it is closing.
     """
 
     def __init__(self) -> None:
-        """No memory is being closed."""
-        self._endings = set[object]()
+        """No memory is open."""
+        self._open, self._closing = WeakSet[_OpenMemory](), set[threading.Thread]()
         self._until = 0.0
+
+    def hold(self, held: ExitStack) -> None:
+        """A memory is open until ``held`` is closed, or until nothing refers to it any more."""
+        self._open.add(memory := _OpenMemory())
+        held.callback(self._open.discard, memory)
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Let all calls meanwhile wait no longer than one, from the first that cannot reach the server."""
-        self._endings.add(ending := object())
+        """This thread closes a memory."""
+        thread = threading.current_thread()
         try:
+            self._closing.add(thread)
+            self._until = 0.0
             yield
         finally:
-            self._endings.discard(ending)
-            self._until = self._until if self._endings else 0.0
+            self._closing.discard(thread)
+
+    def answered(self) -> None:
+        """The server is there: it may be away again for as long."""
+        self._until = 0.0
 
     def deadline(self, own: float) -> float:
         """Until when a call tries again that would do so until ``own``, and could not reach the server now."""
-        if not self._endings:
+        if threading.current_thread() not in self._closing and len(self._closing) < max(1, len(self._open)):
             return own
-        self._until = self._until or time.monotonic() + PATIENCE_SECONDS
-        return min(own, self._until)
+        until = self._until = self._until or time.monotonic() + PATIENCE_SECONDS
+        return min(own, until)
 
 
 class Connections:
@@ -246,7 +275,9 @@ class Connections:
             try:
                 if may_be_made and time.clock_gettime(_CLOCK) - begun > RECOGNISED_SECONDS:
                     raise _unknown("it was sent too long ago to be found out")
-                return run(connection, was_sent)
+                answer = run(connection, was_sent)
+                self._patience.answered()
+                return answer
             except psycopg.Error as error:
                 has_conflict = error.sqlstate in _DECIDE_AGAIN  # with another change, or with this one as sent before
                 if has_conflict and (not may_be_made or error.sqlstate == STALE):
@@ -271,6 +302,7 @@ class Connections:
             try:
                 connection.execute("BEGIN")
                 connection.execute(first, given)
+                self._patience.answered()
                 break
             except psycopg.Error as error:
                 self.pool.give(connection)

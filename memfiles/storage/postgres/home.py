@@ -74,7 +74,7 @@ class PostgresHome:
         That of a memory that nobody closed does nothing. A generator would go on when it is collected, at the latest at
         the end of Python, and wait there for locks of threads that are gone.
         """
-        held = ExitStack()
+        self.patience.hold(held := ExitStack())
         if (store := self._workspace.borrowed()) is not None:
             held.callback(store.close)
         held.callback(self._workspace.lease.give_back)
