@@ -341,7 +341,11 @@ def put_derived(directory: int, path: str, body: bytes) -> None:
     """Put a derived file in the place of whatever is there, a folder with its content as well. It is not flushed."""
     atomic.remove_all(directory, temp := temp_path(path))
     atomic.stage(directory, path, body, flush=False)
-    atomic.publish(directory, path)
+    try:
+        atomic.publish(directory, path)
+    except IsADirectoryError:  # where two names cannot be exchanged
+        atomic.remove_all(directory, path)
+        atomic.publish(directory, path)
     atomic.remove_all(directory, temp)
 
 
