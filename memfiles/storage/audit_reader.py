@@ -16,7 +16,6 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import count, islice
 from os import PathLike
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from msgspec import Struct, field
@@ -24,12 +23,12 @@ from msgspec.json import Decoder
 
 from memfiles.errors import MemfilesError
 from memfiles.records import late_pattern
-from memfiles.records.keys import RECORD_SUFFIX, entry_place, entry_uid
-from memfiles.records.record import TIMESTAMP_PATTERN
+from memfiles.records.keys import RECORD_SUFFIX, entry_place, entry_uid, is_record_path
+from memfiles.records.record import MAX_RECORD_BYTES, TIMESTAMP_PATTERN
 from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, storage_failure
 from memfiles.storage.events import AuditEvent
-from memfiles.storage.home import AUDIT, MemoryPlace, NoteFiles, home_of
+from memfiles.storage.home import AUDIT, MemoryPlace, home_of
 
 NAMED_MAX = 20  # damaged places that are named; more are only counted
 _AT = late_pattern(TIMESTAMP_PATTERN[1:-1])
@@ -43,7 +42,7 @@ _USER = late_pattern(rb'"user":"([0-9a-f]*)"')
 _OF_OPERATOR = b'-user","outcome":'  # forget-user, export-user
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_BLANKED = ".state/blanked"  # the paths of tombstones
+_BLANKED = ".state/blanked"  # the paths of tombstones, one a line
 _BLOCK = 1 << 16
 _LINE_MAX = 1 << 16
 
@@ -261,7 +260,7 @@ class AuditFiles:
 
     def blank(self, tombstones: Collection[str], user_of: Callable[[str], str]) -> None:
         """See ``AuditPages``: a line keeps its length, so that what others append meanwhile stays whole."""
-        if not (due := {*tombstones}.difference(noted := self.blanked())):
+        if not (due := {*tombstones}.difference(self.blanked())):
             return
         root, months = Descriptor.of_directory(self._directory), list[str]()
         with suppress(FileNotFoundError):
@@ -273,12 +272,19 @@ class AuditFiles:
         for month in months:
             with suppress(FileNotFoundError):
                 _blank(root, month, users=users, runs=runs)
-        NoteFiles(Path(self._directory)).put(_BLANKED, "\n".join(sorted(noted | due)).encode())
+        atomic.make_folder(root, _BLANKED.rpartition("/")[0])
+        try:  # added at the end by one call, as other processes may do the same
+            file = Descriptor(os.open(_BLANKED, _APPEND, 0o600, dir_fd=root))
+        except OSError:  # a folder, a link
+            atomic.remove_all(root, _BLANKED)
+            file = Descriptor(os.open(_BLANKED, _APPEND, 0o600, dir_fd=root))
+        os.write(file, "\n".join(["", *sorted(due), ""]).encode())
 
     def blanked(self) -> frozenset[str]:
         """See ``AuditPages``; none if the note of them cannot be read."""
         with suppress(OSError, MemfilesError, ValueError):
-            return frozenset((NoteFiles(Path(self._directory)).get(_BLANKED) or b"").decode().splitlines())
+            found = atomic.read(Descriptor.of_directory(self._directory), _BLANKED, limit=MAX_RECORD_BYTES)
+            return frozenset(filter(is_record_path, found[0].decode().splitlines() if found is not None else ()))
         return frozenset()
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:

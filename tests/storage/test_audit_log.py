@@ -8,12 +8,15 @@ import stat
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from memfiles.errors import EntryNotFound, SecretRefused
+from memfiles.records.keys import id_path
 from memfiles.records.record import Actor
+from memfiles.storage.audit_reader import AuditFiles
 from memfiles.storage.events import AuditEvent, AuditLog, RecordChanged
 from tests.storage.audit_logs import CHANGED, DENIED, SAVED, Months, lines, logged, ops, put
 from tests.support import ROOT
@@ -82,6 +85,18 @@ def test_what_names_a_forgotten_user_is_blanked(tmp_path: Path) -> None:
         (line.get("run"), line.get("call"), line.get("actor")) for line in lines
     ]
     assert before == month.stat().st_size
+
+
+def test_threads_note_at_the_same_time_for_whom_it_was_blanked(tmp_path: Path) -> None:
+    """As processes do, each for another tombstone; a folder in the place of the note is replaced."""
+    (tmp_path / ".state/blanked/deep").mkdir(parents=True)
+    tombstones = [id_path(f"{number:032x}") for number in range(200)]
+    AuditFiles(tmp_path).blank(tombstones[:1], str)
+    with ThreadPoolExecutor(8) as threads:
+        for _ in threads.map(lambda path: AuditFiles(tmp_path).blank([path], str), tombstones):
+            pass
+
+    assert {*tombstones} == AuditFiles(tmp_path).blanked()
 
 
 def test_nothing_is_made_before_the_first_event(tmp_path: Path) -> None:
