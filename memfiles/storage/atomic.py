@@ -183,13 +183,13 @@ def remove(directory: int | None, path: str) -> None:
 
 def remove_all(directory: int, path: str) -> None:
     """Remove whatever is at ``path``, if anything: a folder with its content, a link but not its target."""
-    import shutil  # late: few processes need it
-
     try:
         remove(directory, path)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
+        import shutil  # late: few processes need it
+
         shutil.rmtree(path, dir_fd=directory)
 
 

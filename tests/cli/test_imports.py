@@ -102,6 +102,13 @@ def test_no_command_loads_what_only_mirrors_and_servers_need(workflow: Path, arg
     assert set() == below(traced(workflow, *args)["loaded"], *NEVER)
 
 
+def test_a_change_that_sweeps_does_not_load_what_removes_folders(workflow: Path) -> None:
+    """A folder in the place of a note is rare, and a sweep is noted every hour."""
+    (workflow.parent / ".memory/.state/swept").unlink()
+
+    assert set() == below(traced(workflow, "append", "notes", "x")["loaded"], "shutil")
+
+
 @pytest.mark.parametrize("args", [("read", "notes"), ("card", "desk")], ids=lambda args: args[0])
 def test_a_command_that_looks_at_files_opens_no_memory(workflow: Path, args: tuple[str, ...]) -> None:
     """It reads the records: no store, journal, audit, entries, index or secrets gate is loaded."""
