@@ -274,11 +274,11 @@ class AuditFiles:
                 _blank(root, month, users=users, runs=runs)
         atomic.make_folder(root, _BLANKED.rpartition("/")[0])
         try:  # added at the end by one call, as other processes may do the same
-            file = Descriptor(os.open(_BLANKED, _APPEND, 0o600, dir_fd=root))
+            note = Descriptor(os.open(_BLANKED, _APPEND, 0o600, dir_fd=root))
         except OSError:  # a folder, a link
             atomic.remove_all(root, _BLANKED)
-            file = Descriptor(os.open(_BLANKED, _APPEND, 0o600, dir_fd=root))
-        os.write(file, "\n".join(["", *sorted(due), ""]).encode())
+            note = Descriptor(os.open(_BLANKED, _APPEND, 0o600, dir_fd=root))
+        os.write(note, "\n".join(["", *sorted(due), ""]).encode())
 
     def blanked(self) -> frozenset[str]:
         """See ``AuditPages``; none if the note of them cannot be read."""
