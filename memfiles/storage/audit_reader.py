@@ -282,9 +282,10 @@ class AuditFiles:
 
     def blanked(self) -> frozenset[str]:
         """See ``AuditPages``; none if the note of them cannot be read."""
-        with suppress(OSError, MemfilesError, ValueError):
-            found = atomic.read(Descriptor.of_directory(self._directory), _BLANKED, limit=MAX_RECORD_BYTES)
-            return frozenset(filter(is_record_path, found[0].decode().splitlines() if found is not None else ()))
+        with suppress(OSError, MemfilesError):
+            root = Descriptor.of_directory(self._directory)
+            data, _ = atomic.read(root, _BLANKED, limit=MAX_RECORD_BYTES) or (b"", None)
+            return frozenset(filter(is_record_path, data.decode(errors="replace").splitlines()))
         return frozenset()
 
     def drop(self, before: str, *, dry_run: bool) -> tuple[str, ...]:

@@ -88,10 +88,12 @@ def test_what_names_a_forgotten_user_is_blanked(tmp_path: Path) -> None:
 
 
 def test_threads_note_at_the_same_time_for_whom_it_was_blanked(tmp_path: Path) -> None:
-    """As processes do, each for another tombstone; a folder in the place of the note is replaced."""
+    """As processes do, each for another tombstone; a folder in the place of the note is replaced, damage is skipped."""
     (tmp_path / ".state/blanked/deep").mkdir(parents=True)
     tombstones = [id_path(f"{number:032x}") for number in range(200)]
     AuditFiles(tmp_path).blank(tombstones[:1], str)
+    with (tmp_path / ".state/blanked").open("ab") as note:
+        note.write(b"\xff\0 of a damaged disk")
     with ThreadPoolExecutor(8) as threads:
         for _ in threads.map(lambda path: AuditFiles(tmp_path).blank([path], str), tombstones):
             pass

@@ -124,10 +124,7 @@ def located(url: str) -> Location:
 
 
 def _server_in(place: str) -> dict[str, Any]:
-    """The hosts, ports, user and database in a URL, as libpq reads them; its spaces and stray % stand for themselves.
-
-    Names of hosts keep their capitals. ``InvalidArgument``.
-    """
+    """The hosts, ports, user and database in a URL, as libpq reads them, but spaces and a stray % are taken as well."""
     try:
         found: dict[str, Any] = conninfo_to_dict(f"postgresql://{_STRAY.sub(lambda it: quote(it[0]), place)}")
     except (ValueError, psycopg.ProgrammingError):  # which quotes what may be a password in an odd place
@@ -138,10 +135,6 @@ def _server_in(place: str) -> dict[str, Any]:
     return found | ({"port": ports} if ports.strip(",") else {})
 
 
-class _OpenMemory:
-    """A memory that is open."""
-
-
 class Patience:
     """How long calls wait for a server that is away: each has its own time, but all of a close share the time of one.
 
@@ -150,13 +143,13 @@ class Patience:
 
     def __init__(self) -> None:
         """No memory is open."""
-        self._open, self._closing = WeakSet[_OpenMemory](), set[threading.Thread]()
+        self._open, self._closing = WeakSet[ExitStack](), set[threading.Thread]()
         self._until = 0.0
 
     def hold(self, held: ExitStack) -> None:
         """A memory is open until ``held`` is closed, or until nothing refers to it any more."""
-        self._open.add(memory := _OpenMemory())
-        held.callback(self._open.discard, memory)
+        self._open.add(held)
+        held.callback(self._open.discard, held)
 
     @contextmanager
     def ending(self) -> Iterator[None]:
@@ -353,9 +346,7 @@ def failure(error: psycopg.Error, what: str) -> MemfilesError:
     if state.startswith(_TOO_MUCH):
         return SizeExceeded(said)
     if state == "42501":  # also after an upgrade, until the owner gave the rights to what is new
-        return StorageRefused(
-            f"{said}; the owner of the schema gives a role its rights with postgres-role.sql of the docs"
-        )
+        return StorageRefused(f"{said}; the owner gives a role its rights with postgres-role.sql of the docs")
     if state.startswith(_MAY_HELP) or (not state and isinstance(error, psycopg.OperationalError)):
         return StorageFailed(said)
     return StorageRefused(said)

@@ -52,6 +52,7 @@ class PostgresHome:
         self.title = url
         self.cache: Path | None = None
         self.patience = Patience()
+        self.ending = self.patience.ending
         self._workspace = Workspace(self)
         self.kept: KeptConflicts = KeptRows(self._workspace)
         self.audit: AuditPages = AuditRows(self._workspace)
@@ -79,9 +80,6 @@ class PostgresHome:
             held.callback(store.close)
         held.callback(self._workspace.lease.give_back)
         return held
-
-    def ending(self) -> AbstractContextManager[object]:
-        return self.patience.ending()
 
     def reading(self) -> AbstractContextManager[ReadableStore | None]:
         return self._workspace.using()

@@ -49,7 +49,6 @@ _MAY_VACUUM: LiteralString = (
 FLUSHED = b", set_config('synchronous_commit', 'on', true)"
 """The end of a statement that changes records, where the role or the server would not wait for the disk."""
 
-
 # what postgres-role.sql gives, of which an earlier one may lack some
 _LACKING: LiteralString = (
     "SELECT coalesce(string_agg(lower(verb) || ' on ' || c.relname, ', ' ORDER BY c.relname, verb), '')"
