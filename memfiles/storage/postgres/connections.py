@@ -135,6 +135,10 @@ def _server_in(place: str) -> dict[str, Any]:
     return found | ({"port": ports} if ports.strip(",") else {})
 
 
+class _OpenMemory:
+    """Stands for a memory that is open, without a cycle of references: one that nobody closed is freed at once."""
+
+
 class Patience:
     """How long calls wait for a server that is away: each has its own time, but all of a close share the time of one.
 
@@ -143,13 +147,13 @@ class Patience:
 
     def __init__(self) -> None:
         """No memory is open."""
-        self._open, self._closing = WeakSet[ExitStack](), set[threading.Thread]()
+        self._open, self._closing = WeakSet[_OpenMemory](), set[threading.Thread]()
         self._until = 0.0
 
     def hold(self, held: ExitStack) -> None:
         """A memory is open until ``held`` is closed, or until nothing refers to it any more."""
-        self._open.add(held)
-        held.callback(self._open.discard, held)
+        self._open.add(memory := _OpenMemory())
+        held.callback(self._open.discard, memory)
 
     @contextmanager
     def ending(self) -> Iterator[None]:
