@@ -275,7 +275,7 @@ class AuditFiles:
         atomic.make_folder(root, _BLANKED.rpartition("/")[0])
         try:  # added at the end by one call, as other processes may do the same
             note = Descriptor(os.open(_BLANKED, _APPEND, 0o600, dir_fd=root))
-        except OSError:  # a folder, a link
+        except OSError:  # a folder, a link, a file of root: what it said is only done once more
             atomic.remove_all(root, _BLANKED)
             note = Descriptor(os.open(_BLANKED, _APPEND, 0o600, dir_fd=root))
         os.write(note, "\n".join(["", *sorted(due), ""]).encode())
