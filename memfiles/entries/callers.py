@@ -294,6 +294,11 @@ def is_in_view(view: View, path: str, *, key: str, level: str) -> bool:
     return place is not None and any((partition.folder, partition.level) == (place[0], level) for partition in view)
 
 
+def is_among(path: str, view: View) -> bool:
+    """Whether a record is in a folder of the view; the folder of an agent has below it those of its users."""
+    return (place := entry_place(path)) is not None and any(place[0] == each.folder for each in view)
+
+
 def is_read_counted(caller: Caller, path: str, *, level: str) -> bool:
     """Whether a read of the entry at ``path`` may influence evictions: no other level, user or agent may notice it."""
     place, origin = entry_place(path), caller.provenance

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from memfiles.entries import decisions
-from memfiles.entries.callers import Caller, Scopes, View, check_writable, is_seen, is_writable, own_level
+from memfiles.entries.callers import Caller, Scopes, View, check_writable, is_among, is_seen, is_writable, own_level
 from memfiles.entries.consolidation.plan import FOLDED, give_back, stands_for
 from memfiles.entries.decisions import RecordsByPath
 from memfiles.entries.questions import Selector, Targets, targets_of
@@ -32,9 +32,8 @@ from memfiles.index.database import note_followed, note_forgets, note_unread, no
 from memfiles.index.rows import RowWriter
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import MAX_WHY_BYTES, Entry
-from memfiles.records.history import has_lost
 from memfiles.records.keys import ENTRIES, check_switch, entry_place, id_path, is_id_path, uid_of, user_in
-from memfiles.records.marks import EntryRecord, Mark, forgets, source_paths, vacated
+from memfiles.records.marks import EntryRecord, Mark, forgets, has_lost_text, source_paths, vacated
 from memfiles.records.record import NOBODY, Stamp, check_text
 from memfiles.secrets.gate import gate
 from memfiles.storage.atomic import is_of_one_file
@@ -45,6 +44,7 @@ from memfiles.storage.store import kept_with
 
 _SOME_RUN = "forgotten"  # in a mark: no mirror gets it, and the name of the run stays private
 _AT_ONCE = 1000
+_Burial = tuple[list[str], dict[str, EntryRecord], list[Entry]]  # what has to be locked as well, the marks, the buried
 
 
 class _Found(Struct, frozen=True):
@@ -82,6 +82,7 @@ class Forgetter:
         changed, buried = list[EntryRecord](), list[Entry]()
         for start in range(0, len(paths), _AT_ONCE):  # 2 durable
             changed += self._bury([*paths[start : start + _AT_ONCE], *survivors], targets, stamp, why=why, into=buried)
+        changed += self._bury_new(targets, stamp, why=why, into=buried)
         self.complete(changed, noted=noted)  # 3 everything but the records
         return self._report(view, buried, held_by=found.held_by)
 
@@ -89,7 +90,8 @@ class Forgetter:
         """Remove what a killed forget left behind; errors as of ``forget``.
 
         These are the noted records that lost text since, also where a save over the mark of a forgotten entry followed.
-        One that only changed stays noted: its forget may be in progress. With a new index, all kept copies are cleaned.
+        One that only changed stays noted, as its forget may still be in progress. A new index lacks the notes of the
+        one before: then all kept copies are cleaned.
         """
         shared = forget_notes(self._db.store)
         if shared is None and not self._db.index.ask(database.are_copies_cleaned):
@@ -98,7 +100,7 @@ class Forgetter:
         noted = self._db.index.ask(noted_forgets) | (shared.noted_forgets() if shared is not None else {})
         of_entries = {path: revision for path, revision in noted.items() if uid_of(path) is None}
         found, failed = self._read(of_entries)
-        changed = [record for record in found if _has_lost(record, after=of_entries[record.path])]
+        changed = [record for record in found if has_lost_text(record, after=of_entries[record.path])]
         for entry in (record for record in changed if isinstance(record, Entry) and record.text.redactions):
             self._db.store.kept.remove(entry.path, holding=entry.text.redactions)
         if changed:
@@ -211,7 +213,7 @@ class Forgetter:
     def release(self, paths: Sequence[str]) -> None:
         """Remove the earlier content of these records from the index, the journals and the kept copies.
 
-        The remains of all that was forgotten go, whatever the paths: some tombstones came from a mirror, or by a kill.
+        It removes the remains of every forget, whatever the paths: one may have been killed, or come from a mirror.
         """
         try:
             self._db.index.forget(paths)
@@ -241,7 +243,8 @@ class Forgetter:
         self._db.refresh()
         if selector.key is None:
             self._check_readable(view)
-        matching = [entry for entry in self._matching(view, selector) if selector.matches(entry)]
+        rows = self._db.rows(view, wanted=selector.filters)
+        matching = [entry for entry in self._db.entries(row.path for row in rows) if selector.matches(entry)]
         entries = [entry for entry in matching if is_writable(own, entry, rules=self._db.rules)]
         if matching and not entries:
             check_writable(own, matching[0], rules=self._db.rules)
@@ -261,7 +264,7 @@ class Forgetter:
         """``StorageFailed`` if a record of these places cannot be read: it is unknown whether it is selected."""
         folders = {above for each in view for above in (each.folder, each.folder.rpartition("/")[0])}
         unlisted = [f"{ENTRIES}/{each}" for each in sorted(folders & self._db.index.unlisted.keys())]
-        if unread := unlisted + sorted(it for it in set(self._db.index.unread) if _is_among(it, view)):
+        if unread := unlisted + sorted(it for it in set(self._db.index.unread) if is_among(it, view)):
             raise StorageFailed(f"nothing was forgotten, as {unread[0]} cannot be read, and may have to go as well")
 
     def _paths_of(self, ids: Collection[str]) -> list[str]:
@@ -282,12 +285,11 @@ class Forgetter:
     ) -> list[EntryRecord]:
         """Replace the targets by marks, write the tombstones of their ids, and take their labels from the others.
 
-        One commit, and more for entries that were joined, moved or made meanwhile. The targets are added to ``into``.
+        One commit, and one more for entries that were joined or moved meanwhile. The targets are added to ``into``.
         """
 
-        def decide(records: RecordsByPath) -> tuple[list[str], list[EntryRecord]]:
-            after, missing = dict[str, EntryRecord](), list[str]()
-            taken.clear()
+        def decide(records: RecordsByPath) -> tuple[_Burial, list[EntryRecord]]:
+            after, missing, taken = dict[str, EntryRecord](), list[str](), list[Entry]()
             for entry in records.values():
                 if not isinstance(entry, Entry):
                     if isinstance(entry, Mark) and entry.path not in changed:
@@ -300,22 +302,37 @@ class Forgetter:
                         missing.append(entry.path)
                 elif (stripped := give_back(entry, targets.ids)) is not entry:
                     after[entry.path] = decisions.amend(stripped, stamp, op="redact")
-            changed.update(after)
-            return missing, list(after.values())
+            return (missing, after, taken), list(after.values())
 
-        changed, taken = dict[str, EntryRecord](), list[Entry]()
-        left, made, tried = list(paths), set[str](), set[str]()
+        changed, left = dict[str, EntryRecord](), list(paths)
         while left:
-            left = self._db.repository.change([*left, *self._db.id_paths(left)], decide)
+            left, after, taken = self._db.repository.change([*left, *self._db.id_paths(left)], decide)
+            changed |= after
             (into if into is not None else []).extend(taken)
-            if not left:  # others may have made notes of them meanwhile
-                self._db.index.catch_up()
-                made = {*self._db.index.ask(lambda it: queries.made_into(it, None, targets.ids))} - changed.keys()
-                new = self._db.entries(sorted(made - tried)[:_AT_ONCE], at=shown_at)
-                self.note({it.path: it.revision for it in new})
-                tried.update(left := [it.path for it in new])
-        self._leave_out(made)
+        self._leave_out({*self._db.index.ask(lambda it: queries.made_into(it, None, targets.ids))} - changed.keys())
         return [record for path, record in changed.items() if not is_id_path(path)]
+
+    def _bury_new(self, targets: Targets, stamp: Stamp, *, why: str, into: list[Entry]) -> list[EntryRecord]:
+        """Bury the notes that other processes made of the targets since these were found; see ``_bury``.
+
+        Notes that cannot be read or replaced now follow at the next read.
+        """
+        changed, tried = list[EntryRecord](), set[str]()
+        while made := self._made_by_now(targets.ids) - tried:
+            tried |= made
+            self._leave_out(made)
+            self.note(noted := {note.path: note.revision for note in self._db.entries(made, at=shown_at)})
+            try:
+                changed += self._bury(noted, targets, stamp, why=why, into=into)
+            except StorageFailed as error:
+                if not is_of_one_file(error):
+                    raise
+        return changed
+
+    def _made_by_now(self, ids: Collection[str]) -> set[str]:
+        """The paths of the entries of all agents and users that were made of entries with these ids."""
+        self._db.index.catch_up()
+        return {*self._db.index.ask(lambda opened: queries.made_into(opened, None, ids))}
 
     def _leave_out(self, paths: Collection[str]) -> None:
         """Remove unreadable notes among these from the index until the next read, so that no search finds them."""
@@ -361,14 +378,6 @@ class Forgetter:
         if revisions and (shared := forget_notes(self._db.store)) is not None:
             shared.strike_forgets(revisions)
 
-    def _matching(self, view: View, selector: Selector) -> list[Entry]:
-        keys = None if selector.key is None else (selector.key,)
-        tags = () if selector.tag is None else (selector.tag,)
-        like = queries.Filters(
-            tags, kind=selector.kind, keys=keys, provenance=dict(selector.provenance), id=selector.id
-        )
-        return self._db.entries(row.path for row in self._db.rows(view, wanted=like))
-
     def _made_of_others(self, view: View) -> list[Entry]:
         """The entries made of others or with labels of others, hidden or not, at their present paths.
 
@@ -377,8 +386,8 @@ class Forgetter:
         ask = self._db.index.ask
         rows = ask(lambda opened: queries.made_of_others(opened, queries.parts(opened, view), prefix=FOLDED))
         paths = sorted({row.path for row in (*rows, *ask(queries.all_made_of_others))})
-        others = self._db.entries((it for it in paths if not _is_among(it, view)), at=shown_at)
-        return self._db.entries(it for it in paths if _is_among(it, view)) + others
+        others = self._db.entries((it for it in paths if not is_among(it, view)), at=shown_at)
+        return self._db.entries(it for it in paths if is_among(it, view)) + others
 
     def checked_why(self, why: str) -> str:
         """The reason as it may be kept: at most 500 bytes, and no credential."""
@@ -397,16 +406,6 @@ def _together(graves: Mapping[str, Sequence[Mark]]) -> Iterator[list[str]]:
         together.setdefault((bool(user_in(path)), *(mark.path for mark in marks)), []).append(path)
     for paths in together.values():
         yield from (paths[start : start + _AT_ONCE] for start in range(0, len(paths), _AT_ONCE))
-
-
-def _is_among(path: str, view: View) -> bool:
-    """Whether a record is in one of these places; the folder of an agent has below it those of its users."""
-    return (place := entry_place(path)) is not None and any(place[0] == each.folder for each in view)
-
-
-def _has_lost(record: EntryRecord, *, after: int) -> bool:
-    """Whether a forget or redaction that noted the record at this revision changed it."""
-    return record.revision > after if isinstance(record, Mark) else has_lost(record.text, after=after)
 
 
 def _buried(records: RecordsByPath, entry: Entry, stamp: Stamp, *, why: str) -> dict[str, EntryRecord]:

@@ -113,6 +113,12 @@ class Selector(Struct, frozen=True):
                 raise InvalidArgument(f"provenance {name} must be text that is not empty")
             check_text(value)
 
+    @property
+    def filters(self) -> Filters:
+        """The filters for the index, which knows most fields: all that match are found, and perhaps others."""
+        keys, tags = (None if self.key is None else (self.key,)), (() if self.tag is None else (self.tag,))
+        return Filters(tags, kind=self.kind, keys=keys, provenance=dict(self.provenance), id=self.id)
+
     def matches(self, entry: Entry) -> bool:
         """Whether the entry matches."""
         wanted = ((name, getattr(self, name)) for name in ("key", "uid", "kind", "category"))

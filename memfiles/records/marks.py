@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from memfiles.records import cached_property
 from memfiles.records.entry import FORGOTTEN_KEPT, MAX_WHY_BYTES, Entry, EntryId, TombstoneId, earlier_lives
+from memfiles.records.history import has_lost
 from memfiles.records.keys import (
     ENTRY_PATH_PATTERN,
     ENTRY_UID_PATTERN,
@@ -178,6 +179,11 @@ def forgets(record: EntryRecord, entry: Entry) -> bool:
     if isinstance(record, Mark) and record.uid in entry.sources and record.buried.isdisjoint(entry.mortal_ids):
         return is_tombstone(record) and not record.cleared
     return buries(record, entry)
+
+
+def has_lost_text(record: EntryRecord, *, after: int) -> bool:
+    """Whether a forget or redaction that noted the record at this revision changed it."""
+    return record.revision > after if isinstance(record, Mark) else has_lost(record.text, after=after)
 
 
 def source_paths(entry: Entry) -> list[str]:

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 import memfiles
+from memfiles.entries.forget import Forgetter
 from memfiles.errors import StorageFailed
 from memfiles.index.database import noted_forgets, noted_unread
 from memfiles.records.entry_codec import encode_entry
 from memfiles.records.keys import id_path
 from tests.durability.rights import as_another_process, as_nobody, entry_of_bob, note_of_tea, settle
 from tests.support.records import wait_until
-from tests.support.saved import Visitor, files_holding, saved
+from tests.support.saved import Visitor, files_holding, saved, tombstone
 from tests.support.workflows import write_workflow
 
 pytestmark = pytest.mark.slow
@@ -295,6 +296,46 @@ def test_a_forget_that_cannot_be_followed_yet_keeps_no_other_one_away(desk: Path
 
     assert [] == found
     assert (["bob", "carol"] if cannot_be == "told" else ["bob"]) == left
+    assert [] == files_holding(desk.parent, "green tea")
+
+
+@pytest.mark.parametrize("is_of_another_machine", [False, True])
+def test_a_note_of_others_that_cannot_be_replaced_keeps_no_content_of_the_entry(
+    desk: Path, is_of_another_machine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it was made while the entry was being forgotten; it follows as soon as it can be replaced."""
+    bob, find = Visitor("bob"), Forgetter._find
+    with memfiles.open(desk, watch=False) as memory:
+        tea = memory.entries.get(memory.session("support"), "tea")
+        memory.entries.forget(memory.session("support"), key="tea/milk")
+    assert tea is not None
+    path = saved("drinks", "", agent="bob").path
+    folder = (desk.parent / ".memory" / path).parent
+
+    def make_note() -> None:
+        entry_of_bob(desk, made_of=(tea.id,)).parent.chmod(0o500)
+
+    def find_while_it_is_made(self: Forgetter, *given: Any) -> Any:
+        found = find(self, *given)
+        make_note()
+        self._db.index.verify()
+        return found
+
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        if is_of_another_machine:
+            make_note()
+            (desk.parent / ".memory" / id_path(tea.id)).write_bytes(encode_entry(tombstone(tea.id)))
+            memory.entries.search(memory.session("support"), "green")
+        else:
+            monkeypatch.setattr(Forgetter, "_find", find_while_it_is_made)
+            assert ("tea",) == memory.entries.forget(memory.session("support"), key="tea").keys
+        left = [path for path in files_holding(desk.parent, "green tea") if "index" not in path]
+        noted = memory.entries._reader._db.index.ask(noted_forgets)
+        folder.chmod(0o700)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        found = memory.entries.search(bob, "green").matches
+
+    assert ([f".memory/{path}"], {path}, []) == (left, {*noted}, [*found])
     assert [] == files_holding(desk.parent, "green tea")
 
 
