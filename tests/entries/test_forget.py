@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import pytest
 
 from memfiles.entries.budgets import Budget
+from memfiles.entries.callers import Caller
 from memfiles.entries.drafts import Draft, EntryRules
 from memfiles.entries.entries import Entries
 from memfiles.entries.forget import Forgetter
@@ -32,6 +33,7 @@ from memfiles.storage.store import Store
 from tests.support.records import files_under
 from tests.support.saved import Visitor, entries_in, files_holding, tombstone
 from tests.support.stores import place_of, put_by_hand
+from tests.support.workflows import opened
 
 WORD = "zebrafish"
 
@@ -323,18 +325,23 @@ def test_a_forgotten_note_says_what_still_holds_its_text(entries: Entries, tmp_p
     assert [] == files_holding(tmp_path, WORD)
 
 
+def merge(entries: Entries, caller: Caller) -> None:
+    """Save two entries that say the same, one of which gives way to the other with a tag and a link."""
+    drafts = [
+        Draft("stays", "tea at four", tags=["own", "both"], importance=0.9),
+        Draft("goes", "tea at four", tags=["both", WORD], links=[f"{WORD}/link"]),
+        Draft("other", "cake"),
+    ]
+    entries.save_many(caller, drafts)
+    entries.apply(caller, entries.plan(caller, share=0.7))
+
+
 @pytest.fixture
 def merged(tmp_path: Path) -> Iterator[Entries]:
-    """Two entries that say the same, one of which gave way to the other with a tag and a link."""
-    with entries_in(tmp_path / "memory", rules=EntryRules(budget=Budget(max_entries=3))) as opened:
-        drafts = [
-            Draft("stays", "tea at four", tags=["own", "both"], importance=0.9),
-            Draft("goes", "tea at four", tags=["both", WORD], links=[f"{WORD}/link"]),
-            Draft("other", "cake"),
-        ]
-        opened.save_many(VISITOR, drafts)
-        opened.apply(VISITOR, opened.plan(VISITOR, share=0.7))
-        yield opened
+    """Entries as of ``merge``."""
+    with entries_in(tmp_path / "memory", rules=EntryRules(budget=Budget(max_entries=3))) as entries:
+        merge(entries, VISITOR)
+        yield entries
 
 
 def test_labels_that_an_entry_has_of_a_forgotten_one_alone_go_with_it(merged: Entries, tmp_path: Path) -> None:
@@ -349,6 +356,31 @@ def test_labels_that_an_entry_has_of_a_forgotten_one_alone_go_with_it(merged: En
     assert (1, ("goes",), ("stays",)) == (forgotten.count, forgotten.keys, forgotten.held_by)
     assert [] == files_holding(tmp_path, WORD)
     assert () == merged.search(VISITOR, WORD).matches
+
+
+@pytest.mark.slow
+def test_labels_of_a_forgotten_entry_go_after_a_kill_though_no_mirror_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the ledger keeps of the other entry's copy there has them: the next start finds that one noted as well."""
+    (mirror := tmp_path / "mirror").mkdir()
+    text = f"memory: {{mirror: {{url: '{mirror.as_uri()}'}}, entries: {{max_entries: 3}}}}\nagents: {{support: {{}}}}\n"
+    with opened(tmp_path, text) as memory:
+        merge(memory.entries, memory.session("support"))
+        assert memory.sync.flush(30)
+    kept = files_holding(tmp_path / ".memory", WORD)
+
+    def forget() -> None:
+        with opened(tmp_path, text) as memory:
+            monkeypatch.setattr(Index, "forget", lambda *_, **__: os._exit(9))
+            memory.entries.forget(memory.session("support"), key="goes")
+
+    in_a_child(forget)
+    mirror.rename(tmp_path / "away")
+    with opened(tmp_path, text) as memory:
+        memory.entries.search(memory.session("support"), "tea")
+
+        assert (True, []) == (any("mirror" in each for each in kept), files_holding(tmp_path / ".memory", WORD))
 
 
 def test_an_entry_that_others_gave_way_to_names_them_when_it_is_forgotten(merged: Entries) -> None:
