@@ -31,7 +31,7 @@ from memfiles.storage.derived_database import DerivedDatabase
 from memfiles.storage.home import home_of
 from memfiles.storage.store import Store
 from tests.support.records import files_under
-from tests.support.saved import Visitor, entries_in, files_holding, tombstone
+from tests.support.saved import Visitor, entries_in, files_holding, saved, tombstone
 from tests.support.stores import place_of, put_by_hand
 from tests.support.workflows import opened
 
@@ -206,6 +206,18 @@ def test_a_kill_while_a_forget_of_another_machine_is_followed_is_made_good(
         entries.search(Visitor(), "stays")
 
         assert [] == files_holding(tmp_path, WORD)
+
+
+def test_a_followed_forget_keeps_who_forgot_the_entry_and_why(tmp_path: Path) -> None:
+    """Also in the tombstone of an id that the other machine did not know."""
+    entry = saved("animal", WORD, given_id="a" * 32, aliases=("b" * 32,))
+    with entries_in(tmp_path) as entries:
+        put_by_hand(tmp_path, entry.path, encode_entry(entry))
+        put_by_hand(tmp_path, id_path(entry.id), encode_entry(told := tombstone(entry.id)))
+        entries.search(Visitor(), WORD)
+        found = [entries._db.mark(path) for path in (entry.path, id_path(entry.aliases[0]))]
+
+    assert [(told.by, ""), (told.by, told.why)] == [(mark.by, mark.why) for mark in found if mark is not None]
 
 
 def _follow_until(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
