@@ -416,6 +416,19 @@ def test_what_was_hidden_long_ago_takes_no_note_with_it(tmp_path: Path) -> None:
         assert "deleted" != entries.explain(VISITOR, "day/0").reason
 
 
+def test_the_mark_of_an_entry_of_a_run_alone_does_not_name_the_run(tmp_path: Path) -> None:
+    """It says only that there was one, so that no mirror gets the mark."""
+    visitor = Visitor(run="r-7")
+    with entries_in(tmp_path) as entries:
+        entries.save(visitor, "key", WORD, category="conversation")
+        ((path, _),) = files_under(tmp_path / "entries").items()
+        entries.forget(visitor, key="key")
+        mark = entries._db.mark(f"entries/{path}")
+
+    assert mark is not None
+    assert mark.run not in ("", "r-7")
+
+
 @pytest.mark.parametrize("by", ["key", "id"])
 def test_an_entry_that_moves_while_it_is_forgotten_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
