@@ -181,6 +181,27 @@ def test_a_note_that_another_process_could_not_read_follows_its_forget_in_every_
     assert [] == files_holding(desk.parent, "green tea")
 
 
+def test_a_note_that_another_process_could_not_read_is_looked_at_before_each_answer(desk: Path) -> None:
+    """It follows its forget with the first question after it can be read, before anything compares all records."""
+    bob = Visitor("bob")
+    record = note_of_tea(desk)
+    with as_nobody(desk.parent), memfiles.open(desk, watch=False) as memory:
+        assert memory.entries.search(bob, "green").matches
+        record.chmod(0)
+
+        def forget_elsewhere() -> None:
+            with memfiles.open(desk, watch=False) as other:
+                other.entries.forget(other.session("support"), key="tea")
+
+        as_another_process(forget_elsewhere, is_killed=False)
+        found = list(memory.entries.search(bob, "green").matches)
+        record.chmod(0o600)
+        found += memory.entries.search(bob, "green").matches
+        left = files_holding(desk.parent, "green tea")
+
+    assert ([], []) == (found, left)
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_note_that_another_process_reads_again_is_not_found_before_it_follows_its_forget(
     desk: Path, is_killed: bool
