@@ -132,9 +132,13 @@ def packed(form: str, folder: Path) -> Path:
 def test_a_package_without_its_files_works(form: str, tmp_path: Path) -> None:
     """A program may be delivered without the source of its libraries, or import them from a zip archive."""
     told = {**os.environ, "PYTHONPATH": str(packed(form, tmp_path / "delivered.d"))}
-    code = (
-        "import memfiles\nwith memfiles.open('workflow.yaml') as memory:\n    print(memory.session('assistant').agent)"
-    )
+    code = """
+import memfiles, socket
+from memfiles.inspector.server import Inspector
+with memfiles.open("workflow.yaml") as memory, socket.create_server(("127.0.0.1", 0)) as listening:
+    Inspector(memory, listening=listening, operator="ada")
+    print(memory.session("assistant").agent)
+"""
 
     ran = [
         subprocess.run([sys.executable, *args], cwd=tmp_path, env=told, capture_output=True, text=True, timeout=180)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
-from pathlib import Path
+from importlib.resources import files
+from mimetypes import guess_type
 
 import uvicorn
 from jinja2 import Environment
@@ -13,9 +14,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount
 from starlette.routing import Route as HttpRoute
-from starlette.staticfiles import StaticFiles
 
 from memfiles.errors import MemfilesError
 from memfiles.inspector import entry_pages, entry_sets, file_pages, operator_pages, overview, prompt_page
@@ -26,7 +25,7 @@ from memfiles.inspector.view import Handler, PageView, Route, ServerState, templ
 from memfiles.memory import Memory
 from memfiles.records import late_logger as _log
 
-STATIC = Path(__file__).with_name("static")
+STATIC = {it.name: it.read_bytes() for it in (files("memfiles.inspector") / "static").iterdir()}  # also from an archive
 PAGES: tuple[Route, ...] = (
     *overview.ROUTES,
     *file_pages.ROUTES,
@@ -109,10 +108,16 @@ def _site(inspected: InspectedMemory, live: Live, state: ServerState) -> Starlet
         status = error.status_code if isinstance(error, HTTPException) else 500
         return PageView(request, inspected, state, env).render("message.html", status=status)
 
-    static = Mount("/{root}/static", StaticFiles(directory=STATIC))
-    return Starlette(
-        routes=[*routes, HttpRoute("/{root}/live", news), static], exception_handlers={HTTPException: lost}
-    )
+    own = [HttpRoute("/{root}/live", news), HttpRoute("/{root}/static/{name}", _static)]
+    return Starlette(routes=[*routes, *own], exception_handlers={HTTPException: lost})
+
+
+async def _static(request: Request) -> Response:
+    """A file that pages refer to."""
+    name = request.path_params["name"]
+    if name not in STATIC:
+        raise HTTPException(404)
+    return Response(STATIC[name], media_type=guess_type(name)[0])
 
 
 def _endpoint(
