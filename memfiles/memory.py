@@ -17,7 +17,7 @@ from memfiles.errors import EntryNotFound, InvalidArgument, StorageFailed, Workf
 from memfiles.files.manager import MemoryManager
 from memfiles.records import late_logger as _log
 from memfiles.records.entry import Entry
-from memfiles.records.keys import FILES, id_path
+from memfiles.records.keys import FILES
 from memfiles.records.record import Actor, Record
 from memfiles.secrets.gate import scanner_called
 from memfiles.storage.events import AuditLog, Progress
@@ -219,14 +219,14 @@ class Memory:
         last session of a run to close at a level removes its entries there, unless ``ends_run`` is False: they expire.
         ``InvalidArgument`` lists the declared agents or levels if the given one is not declared.
         """
-        from memfiles.entries.callers import SessionProvenance  # late: a memory that is looked at has no session
+        from memfiles.entries.callers import SessionProvenance, was_forgotten  # late: who looks needs no session
         from memfiles.tools.session import OpenRun, Session
 
         self._check_open()
         spec = self._agent(agent)
         who = partial(SessionProvenance, agent, run=run, channel=channel, thread=thread, actor=actor, user=user)
         provenance = who()
-        if user and (self._entries.are_needed or self.manager.records.signature(id_path(provenance.epoch))):
+        if user and (self._entries.are_needed or was_forgotten(provenance.epoch, lambda: self.manager.records)):
             provenance = who(epoch=self._entries.opened().users.epoch_of(user))
         with self._closing:
             open_run = self._runs.setdefault((agent, user, run), OpenRun())

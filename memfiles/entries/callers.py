@@ -20,8 +20,8 @@ Source of the span names: the OpenTelemetry semantic conventions for generative 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType, TracebackType
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from memfiles.storage.events import AuditLog
+    from memfiles.storage.record_store import Records
 
 SpanOperation = Literal["search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"]
 
@@ -162,6 +163,13 @@ def check_remembered(caller: Caller, records: Mapping[str, EntryRecord | None]) 
     epoch = caller.provenance.epoch
     if epoch and is_tombstone(records[id_path(epoch)]):
         raise InvalidArgument("the user of this session was forgotten: ask the memory for a new session")
+
+
+def was_forgotten(epoch: str, records: Callable[[], Records]) -> bool:
+    """Whether the first epoch of a user is over; no if the records cannot be asked, as each save asks them itself."""
+    with suppress(MemfilesError):
+        return records().signature(id_path(epoch)) is not None
+    return False
 
 
 class Partition(NamedTuple):

@@ -15,7 +15,8 @@ import pytest
 from memfiles import InvalidArgument, Memory, SecretRefused, Session
 from memfiles.entries.budgets import Budget
 from memfiles.entries.drafts import Category, EntryRules
-from memfiles.records.keys import next_epoch, user_hash
+from memfiles.memory import load, look
+from memfiles.records.keys import id_path, next_epoch, user_hash
 from tests.support.records import files_under
 from tests.support.saved import Clock, Visitor, entries_in, files_holding
 from tests.support.stores import put_by_hand
@@ -127,6 +128,18 @@ def test_a_user_may_come_back_where_no_entries_are_declared(tmp_path: Path) -> N
         for _ in range(3):
             memory.entries.save(memory.session("support", user="ada"), "plan", SECRET)
             assert 1 == memory.users.forget("ada").count
+
+
+@pytest.mark.directory("a folder of it cannot be looked into")
+def test_a_session_begins_while_nobody_can_tell_whether_the_user_was_forgotten(tmp_path: Path) -> None:
+    """Where no entries are declared it may need none of them; so does one of a memory that is only looked at."""
+    with opened(tmp_path, "name: w\nmemory: {directory: .memory}\nagents: {support: {}}\n") as memory:
+        ids = tmp_path / ".memory" / id_path(user_hash("ada"))
+        ids.parent.parent.mkdir(exist_ok=True)
+        ids.parent.symlink_to(ids.parent.name)
+        session = memory.session("support", user="ada")
+    with look(load(tmp_path / "workflow.yaml")) as looked:
+        assert session.provenance == looked.session("support", user="ada").provenance
 
 
 def test_a_session_from_before_saves_nothing_more(tmp_path: Path) -> None:
