@@ -10,26 +10,22 @@ line); mem0 2.2 (``get_all`` of its library and its platform); the exports of Cl
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
 
 from memfiles.entries.transfer.document import Document, Parsed, Skipped, as_one, is_time, key_problem, limited, printed
 from memfiles.entries.transfer.folders import SourceFile
-from memfiles.entries.transfer.formats import Format, line_objects
+from memfiles.entries.transfer.formats import Format, JsonText, line_objects
 from memfiles.entries.transfer.notes import checked_document, tag, valid_tags
 
-_CHUNK, _VALUE_MAX = 1 << 20, 1 << 26  # characters; a value takes up to 20 times as much memory as its text
-_BLANKS = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
+_CHUNK, _VALUE_MAX = 1 << 20, 1 << 26  # bytes, characters; a value takes up to 20 times as much memory as its text
 _MEM0_FIELDS = frozenset(
     {"id", "memory", "agent_id", "user_id", "created_at", "updated_at", "expiration_date", "categories", "metadata"}
 )
@@ -112,49 +108,26 @@ def values(data: bytes, *, where: str) -> Iterator[Any]:
 
 def _decoded(data: bytes) -> Iterator[Any]:
     """See ``values``: an export of years is one array of some hundred MiB, so one item is decoded at a time."""
-    utf8 = codecs.getincrementaldecoder("utf-8-sig")()
-    pieces = (data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
-    text, at, is_over, in_array = "", 0, False, False
-    is_start = True
-    while True:
-        at = _after_blanks(text, at)
-        try:
-            if at == len(text):
+    text = JsonText(data, piece=_CHUNK, most=_VALUE_MAX)
+    if text.peek() == "[":
+        text.at += 1
+        while (character := text.peek()) != "]":
+            if not character:
                 raise json.JSONDecodeError("it ends too early", "", 0)
-            if text[at] == ("]" if in_array else "[" if is_start else None):
-                at, in_array, is_start = at + 1, is_start, False
-                continue
-            value, end = _DECODER.raw_decode(text, at)
-            end = _after_blanks(text, end)
-            if not is_over and (end == len(text) or (in_array and text[end] not in ",]")):
-                raise json.JSONDecodeError("it may go on", "", 0)  # a number, cut at its "." or "e"
-        except json.JSONDecodeError:
-            if is_over and at == len(text) and not in_array:
-                return
-            if is_over:
-                raise
-            if len(text) - at > _VALUE_MAX:
-                raise ValueError(f"one value has more than {_VALUE_MAX} characters") from None
-            more = b"".join(islice(pieces, max(1, len(text) // _CHUNK)))  # twice as much, so that it stays linear
-            is_over = not more
-            text, at = text[at:] + utf8.decode(more, final=is_over), 0
-            continue
-        yield value
-        is_start = False
-        if in_array and text[end : end + 1] not in (",", "]"):
-            raise json.JSONDecodeError("a comma is missing", "", 0)
-        at = end + (in_array and text[end] == ",")
+            yield text.value(before=",]")
+            if (character := text.peek()) == ",":
+                text.at += 1
+            elif character != "]":
+                raise json.JSONDecodeError("a comma is missing", "", 0)
+        text.at += 1
+    while text.peek():
+        yield text.value()
 
 
 def _all_values(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, int, Any]]:
     """The values of all files, numbered in each; ``InvalidArgument`` for more than a million."""
     found = ((file, enumerate(values(file.data, where=printed(file.path)), 1)) for file in files)
     return limited((file, number, value) for file, numbered in found for number, value in numbered)
-
-
-def _after_blanks(text: str, at: int) -> int:
-    found = _BLANKS.match(text, at)
-    return found.end() if found else at
 
 
 def format_of(value: Any) -> Format | None:

@@ -3,16 +3,19 @@
 A Markdown file holds one entry: YAML frontmatter for its fields and the content after it, byte for byte. Every field is
 on one line of its own, so no value can end the frontmatter, and everything after its last line feed is the content:
 exporting and importing an entry changes nothing. A JSON Lines file holds one object per line, content included.
+``line_objects`` and ``JsonText`` read the JSON of other programs as well.
 """
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import io
 import json
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Literal, NoReturn, get_args
 
 from memfiles.entries.transfer.document import (
@@ -42,6 +45,8 @@ _PLAIN = re.compile(_HUGE + r"[A-Za-z0-9](?:[A-Za-z0-9 ._/@:+-]*[A-Za-z0-9._/@+-
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _OPENING = re.compile(r"\ufeff?---[ \t]*\r?\n")
 _CLOSING = re.compile(r"^---[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
 
 
 def file_name(document: Document) -> str:
@@ -185,3 +190,52 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
+
+
+class JsonText:
+    """The JSON values in a file, of which no more is decoded than the next value needs; ``at`` is the place reached.
+
+    The first part has ``piece`` bytes. ``ValueError`` for a value of more than ``most`` characters.
+    """
+
+    def __init__(self, data: bytes, *, piece: int, most: int) -> None:
+        self._text, self.at = "", 0
+        self._pieces = (data[at : at + piece] for at in range(0, len(data), piece))
+        self._utf8 = codecs.getincrementaldecoder("utf-8-sig")()
+        self._piece, self._most = piece, most
+
+    def peek(self) -> str:
+        """The next character that is not blank, "" at the end."""
+        while True:
+            self.at = self._after_blanks(self.at)
+            if self.at < len(self._text) or not self._grow():
+                return self._text[self.at : self.at + 1]
+
+    def value(self, *, before: str = "") -> Any:
+        """The next value; if none of the characters ``before`` follows, it may be a number that was cut."""
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self.at)
+            except json.JSONDecodeError:
+                if not self._grow():
+                    raise
+                continue
+            end = self._after_blanks(end)
+            may_go_on = end == len(self._text) or (before and self._text[end] not in before)
+            if not (may_go_on and self._grow()):
+                self.at = end
+                return value
+
+    def _after_blanks(self, at: int) -> int:
+        found = _BLANKS.match(self._text, at)
+        return found.end() if found else at
+
+    def _grow(self) -> bool:
+        """Decode twice as much, so that reading takes linear time; returns whether there was more."""
+        if len(self._text) - self.at > self._most:
+            raise ValueError(f"one value has more than {self._most} characters") from None
+        more = b"".join(islice(self._pieces, max(1, len(self._text) // self._piece)))
+        decoded = self._utf8.decode(more, final=not more)
+        if more:
+            self._text, self.at = self._text[self.at :] + decoded, 0
+        return bool(more)
