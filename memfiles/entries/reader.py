@@ -8,7 +8,7 @@ file is not the very one that the index read. Reading twenty records took as lon
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import partial
@@ -32,7 +32,7 @@ from memfiles.index.rows import Row, row_of
 from memfiles.index.search import search
 from memfiles.index.search.association import RunOrders
 from memfiles.index.search.embedder import Embedder, ModelUnavailable, QueryEmbedder
-from memfiles.index.search.scope import WordCounts
+from memfiles.index.search.scope import SearchScope, WordCounts
 from memfiles.index.search.search import Hit
 from memfiles.index.search.vectors import Meaning
 from memfiles.index.text import fts
@@ -329,24 +329,24 @@ class EntryReader:
         parts, now = queries.parts(connection, asked.view), self._db.now()
         if may_be_due and fts.has_expired_texts(connection, parts, now=now):
             return None
-
-        def keep(ids: Sequence[int]) -> Collection[int]:
-            return queries.visible_ids(connection, parts, ids, now=now, filters=asked.filters)
-
-        return search.search(
+        keep = partial(queries.visible_ids, connection, parts, now=now, filters=asked.filters)
+        scope = SearchScope(
             connection,
             parts,
-            asked.query,
             keep=None if queries.is_all_visible(connection, parts, filters=asked.filters) else keep,
+            shadowed=queries.shadowed(connection, parts, now=now),
+            counts=self._counts,
+        )
+        return search.search(
+            scope,
+            asked.query,
             limit=asked.max_results,
             associate=asked.associate,
             embedder=question,
-            shadowed=queries.shadowed(connection, parts, now=now),
             grouped=asked.grouped,
             today=date.fromisoformat(now[:10]),
             matrices=self.meaning.matrices,
             orders=self._orders,
-            counts=self._counts,
         )
 
     def _rows(self, view: View, asked: Listing, *, now: str, after: PagePlace | None, limit: int) -> Sequence[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -13,15 +13,13 @@ from typing import Any
 from memfiles.index.database import create_tables
 from memfiles.index.search.association import RunOrders
 from memfiles.index.search.embedder import Embedder
-from memfiles.index.search.scope import WordCounts
+from memfiles.index.search.scope import Keep, SearchScope, WordCounts
 from memfiles.index.search.search import Hit, search
 from memfiles.index.search.vectors import Matrices
 from memfiles.index.search.weights import WEIGHTS, Weights
 from memfiles.index.text import fts as texts
 
 COLUMNS = "id, path, part, key, tags, links, source_run, thread, ordinal, state, digest"
-
-Keep = Callable[[Sequence[int]], Collection[int]]
 
 
 def everything(ids: Sequence[int]) -> Collection[int]:
@@ -112,10 +110,11 @@ class Rows:
         counted: bool = True,
     ) -> list[Hit]:
         """Search all of a partition, unless told otherwise; with ``counted``, the words counted before are known."""
-        options: Any = {"associate": associate, "embedder": embedder, "grouped": grouped, "shadowed": shadowed}
-        options |= {"today": today, "weights": weights, "matrices": matrices, "orders": self.orders}
-        options |= {"counts": self.counts} if counted else {}
-        return search(self.connection, parts, query, keep=keep, limit=limit, **options)
+        counts = self.counts if counted else None
+        scope = SearchScope(self.connection, parts, keep=keep, shadowed=shadowed, counts=counts)
+        options: Any = {"associate": associate, "embedder": embedder, "grouped": grouped, "today": today}
+        options |= {"weights": weights, "matrices": matrices, "orders": self.orders}
+        return search(scope, query, limit=limit, **options)
 
     def keys(self, query: str, *, parts: Sequence[int] = (1,), limit: int = 10, associate: bool = False) -> list[str]:
         """The keys that a search finds, best first."""

@@ -105,7 +105,10 @@ class SearchScope:
         shadowed: Collection[int] = frozenset(),
         counts: WordCounts | None = None,
     ) -> None:
-        """``keep`` is None if all rows with text count. The ``shadowed`` rows never do."""
+        """``keep`` takes rows and returns the ones that count; None: all with text do. The ``shadowed`` ones never do.
+
+        ``counts`` are those of words that earlier searches counted.
+        """
         self.connection = connection
         self._counted = WordCounts() if counts is None else counts
         self.texts = fts.open_texts(connection, parts)

@@ -7,7 +7,6 @@ counts and snippets are those of a store in which nothing else exists.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from functools import partial
@@ -21,7 +20,7 @@ from memfiles.index.search import association, bm25, vectors
 from memfiles.index.search.association import Near, RunOrders
 from memfiles.index.search.bm25 import WeightedTerm
 from memfiles.index.search.embedder import Embedder
-from memfiles.index.search.scope import EACH, ENOUGH, MOST, HitSource, Keep, NearWords, SearchScope, WordCounts
+from memfiles.index.search.scope import EACH, ENOUGH, MOST, HitSource, NearWords, SearchScope
 from memfiles.index.search.vectors import Matrices
 from memfiles.index.search.weights import WEIGHTS, Weights
 from memfiles.index.text.tokenizer import Term, needles_of, read_part, spans_of, terms_of
@@ -90,30 +89,24 @@ class RankedEntries:
 
 
 def search(
-    connection: sqlite3.Connection,
-    parts: Sequence[int],
+    scope: SearchScope,
     query: str,
     *,
-    keep: Keep | None,
     limit: int,
     associate: bool = True,
     embedder: Embedder | None = None,
-    shadowed: Collection[int] = frozenset(),
     grouped: bool = False,
     today: date | None = None,
     weights: Weights = WEIGHTS,
     matrices: Matrices | None = None,
     orders: RunOrders | None = None,
-    counts: WordCounts | None = None,
 ) -> list[Hit]:
-    """Return at most ``limit`` entries of the partitions, the best answers to ``query``.
+    """Return at most ``limit`` entries of the scope, the best answers to ``query``. No text of a query raises.
 
-    ``grouped``: each hit says which better one it is a neighbour of, for ``arranged``.
-    ``keep`` takes rows and returns the ones that count; None if all rows with text do. Rows that are ``shadowed`` never
-    count. No text of a query raises. With an ``embedder``, contents without a vector are embedded first, which writes
-    to the connection. ``today`` is the day from which "last week" in the question is seen; without it no moment counts.
+    ``grouped``: each hit says which better one it is a neighbour of, for ``arranged``. With an ``embedder``, contents
+    without a vector are embedded first, which writes to the connection. ``today`` is the day from which "last week" in
+    the question is seen; without it no moment counts. ``matrices`` and ``orders`` are what earlier searches computed.
     """
-    scope = SearchScope(connection, parts, keep=keep, shadowed=shadowed, counts=counts)
     ranked, orders = RankedEntries(), RunOrders() if orders is None else orders
     weighted = scope.weighted(terms_of(query, today=today), moment=weights.moment)
     if (near_words := _near_words_of(embedder)) is not None and weights.near_word:
@@ -125,7 +118,7 @@ def search(
     _add_substrings(scope, needles_of(query, missing), ranked, wanted=max(ENOUGH, limit))
     if embedder:
         matrices = Matrices() if matrices is None else matrices
-        vectors.embed_missing(connection, scope.parts, embedder, matrices)
+        vectors.embed_missing(scope.connection, scope.parts, embedder, matrices)
         share = weights.meaning * max(ranked.scores.values(), default=1.0)
         near = vectors.gains(scope, embedder, read_part(query), share=share, matrices=matrices, associate=associate)
         ranked.add(near, leg="meaning")
