@@ -145,28 +145,28 @@ def plan_merge(
     settled_before = {row.digest, digest(sent) if sent and _may_include(remote, known[0]) else None}
     is_settled = (sent is None and row.digest is None) or digest(encode_copy(local)) in settled_before
     merged = merge_copies(local, remote, context=MergeContext(known, is_settled, on_conflict, at, marks or {}))
-    record: AnyRecord | None = merged.record
-    outcome: Outcome
-    if merged.record == local:
-        record, is_ours, outcome = None, True, "equal"
-    elif merged.record.revision == local.revision:  # the mirror lacks nothing of it but that it is confirmed
+    record = merged.record
+    if record != local and record.revision == local.revision:  # the mirror lacks only that it is confirmed
         return Resolution(confirm(local, at=at), outcome="equal")
-    elif merged.record.revision <= remote.revision:
-        is_ours, outcome = False, "pulled"
+    outcome: Outcome
+    if record == local:
+        outcome = "equal"
+    elif record.revision <= remote.revision:
+        outcome = "pulled"
     else:
-        is_ours, outcome = True, "merged" if merged.loser is None else "conflict"
+        outcome = "merged" if merged.loser is None else "conflict"
     return Resolution(
-        record,
+        None if outcome == "equal" else record,
         outcome=outcome,
-        is_ours=is_ours,
+        is_ours=outcome != "pulled",
         loser=merged.loser if outcome == "conflict" else None,
         lost=merged.lost,
         why=merged.note or f"the {on_conflict} copy won where both had changed the same lines",
         note=merged.note,
-        settled=None if merged.is_news else digest(encode_copy(merged.record)),
-        buries=merged.record.revision if merged.forgets_local or merged.forgets_remote else None,
-        drops_copy=merged.forgets_remote or bool(lacking(pieces_in(remote), pieces_in(merged.record))),
-        redacts=lacking(pieces_in(local), pieces_in(merged.record)),
+        settled=None if merged.is_news else digest(encode_copy(record)),
+        buries=record.revision if merged.forgets_local or merged.forgets_remote else None,
+        drops_copy=merged.forgets_remote or bool(lacking(pieces_in(remote), pieces_in(record))),
+        redacts=lacking(pieces_in(local), pieces_in(record)),
     )
 
 
@@ -263,10 +263,11 @@ class Reconciler:
         return "equal"
 
     def _push(self, step: Push, path: str, local: LocalCopy, row: LedgerRow) -> Outcome:
-        is_new = row.sent is None
-        if is_new and not self.ledger.sending(
+        """Put a body: noted (1), put (2), acknowledged (3); a lost answer is repeated from the note."""
+        is_noted = row.sent is not None or self.ledger.sending(  # 1
             path, step.body, version=step.version, revision=local.record.revision
-        ):  # 1 noted before it is put
+        )
+        if not is_noted:
             if (again := self.replica.read(path)) is None or again.body != local.body:
                 return "equal"  # redacted meanwhile
             step_now = next_step(path, local, row, self.mirror.get(path))  # a person put it back as it was before

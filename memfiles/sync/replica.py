@@ -5,30 +5,30 @@ The rule this file guards: an entry of one run is private and never leaves the d
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from memfiles.errors import InvalidArgument, RecordCorrupt, StorageFailed
+from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records.declared_metadata import decode_file
 from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import is_of_one_run
-from memfiles.records.keys import ENTRIES, entry_place, id_path, is_id_path, uid_of
+from memfiles.records.keys import entry_place, id_path, is_id_path, uid_of
 from memfiles.records.marks import AnyRecord, EntryRecord, Mark, vacated
 from memfiles.records.record import Record, digest
 from memfiles.records.redactions import Piece
-from memfiles.storage import entry_folders, quarantine
-from memfiles.storage.atomic import Signature, is_of_one_file, storage_failure
+from memfiles.storage import quarantine
+from memfiles.storage.atomic import Signature
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.home import MemoryHome
 from memfiles.storage.quarantine import MergeSide
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Store, with_files
+from memfiles.storage.store import with_files
+from memfiles.sync.dirty_scan import FeedListing, RecordListing
 from memfiles.sync.merge.merge_entries import MarksById, includes, is_same, merged_at_place, place_of
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import decode_entry_copy, encode_copy
@@ -195,39 +195,16 @@ class Replica:
         origin = entries.origin or ""  # a mirrored directory has one
 
         def decide(records: Mapping[str, EntryRecord | None]) -> tuple[str | None, list[EntryRecord]]:
-            there, after, losers = records[copy.path], dict[str, EntryRecord](), list[tuple[str, AnyRecord]]()
+            there = records[copy.path]
             if is_local and (there is None or not is_same(there, copy)):
                 return None, []
-            moving = [there if is_local and isinstance(there, Entry) else copy]
-            if is_local:
-                after[copy.path] = vacated(moving[0], self._now())
-            while moving:
-                entry = moving.pop()
-                place = place_of(entry, self.marks_of(entry.ids))
-                if place is None or place.target not in records:
-                    return (place.target if place is not None else None), []
-                there = after.get(place.target, records[place.target])
-                is_in_the_way = place.target not in after and there is not None and not is_same(there, entry)
-                if isinstance(there, Entry) and is_in_the_way:
-                    if place_of(there, self.marks_of(there.ids)) is not None:
-                        moving.append(there)
-                        there = vacated(there, self._now())
-                    elif place.target not in arrived:
-                        return place.target, []
-                    elif (other := arrived[place.target]) is not None and includes(other, there):
-                        there = other
-                known = self.marks_of({*entry.ids, *(there.ids if there is not None else ())})
-                merged = merged_at_place(entry, there, place, on_conflict=on_conflict, at=self._now(), known=known)
-                losers += [(place.target, merged.loser)] if merged.loser is not None else []
-                is_new = merged.record.revision != entry.revision and merged.record != there
-                after[place.target] = merged.record.stamped(origin) if is_new else merged.record
-                for path, mark in _redirected(merged.record, place, known=known).items():
-                    if path not in records:
-                        return path, []
-                    after[path] = mark.stamped(origin)
-            for path, loser in losers:
+            moves = _Moves(records, arrived, self.marks_of, on_conflict=on_conflict, at=self._now(), origin=origin)
+            missing = moves.settle(there if is_local and isinstance(there, Entry) else copy, leaves=is_local)
+            if missing is not None:
+                return missing, []
+            for path, loser in moves.losers:
                 self.keep(path, encode_copy(loser), why=_MOVED, folder=quarantine.CONFLICTS)
-            return None, [record for path, record in after.items() if record != records[path]]
+            return None, moves.changed
 
         while (missing := entries.change(paths, decide, origin="mirror")) is not None:
             if missing in paths:
@@ -289,6 +266,65 @@ class Replica:
         return LocalCopy(found[0], record, found[1], is_private=bool(record.run))
 
 
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """The moves of one commit: an entry to the place where it is now, and any entry in its way to its own place.
+
+    ``records`` are at the locked paths, and ``arrived`` are the mirror's copies of some of them. ``after`` has the new
+    records by path, ``losers`` the records that lost in a merge.
+    """
+
+    records: Mapping[str, EntryRecord | None]
+    arrived: Mapping[str, EntryRecord | None]
+    marks_of: Callable[[Iterable[str]], MarksById]
+    on_conflict: ConflictPolicy
+    at: str
+    origin: str
+    after: dict[str, EntryRecord] = field(default_factory=dict)
+    losers: list[tuple[str, AnyRecord]] = field(default_factory=list)
+
+    @property
+    def changed(self) -> list[EntryRecord]:
+        """The records to write."""
+        return [record for path, record in self.after.items() if record != self.records[path]]
+
+    def settle(self, entry: Entry, *, leaves: bool) -> str | None:
+        """Move the entry, which ``leaves`` a mark; returns a path that must be locked or fetched first, if any."""
+        place = self._place_of(entry)
+        if leaves and place is not None:
+            self.after[entry.path] = vacated(entry, self.at)
+        while place is not None:
+            if (target := place.target) not in self.records:
+                return target
+            there, next_entry, next_place = self.after.get(target, self.records[target]), entry, None
+            if isinstance(there, Entry) and target not in self.after and not is_same(there, entry):
+                if (next_place := self._place_of(there)) is not None:
+                    next_entry, there = there, vacated(there, self.at)
+                elif target not in self.arrived:
+                    return target
+                elif (other := self.arrived[target]) is not None and includes(other, there):
+                    there = other
+            if (missing := self._merge(entry, there, place)) is not None:
+                return missing
+            entry, place = next_entry, next_place
+        return None
+
+    def _place_of(self, entry: Entry) -> Mark | None:
+        return place_of(entry, self.marks_of(entry.ids))
+
+    def _merge(self, entry: Entry, there: EntryRecord | None, place: Mark) -> str | None:
+        """Merge the entry into the record at its place, and make the marks of its ids lead there."""
+        known = self.marks_of({*entry.ids, *(there.ids if there is not None else ())})
+        merged = merged_at_place(entry, there, place, on_conflict=self.on_conflict, at=self.at, known=known)
+        if merged.loser is not None:
+            self.losers.append((place.target, merged.loser))
+        is_new = merged.record.revision != entry.revision and merged.record != there
+        marks = _redirected(merged.record, place, known=known)
+        self.after[place.target] = merged.record.stamped(self.origin) if is_new else merged.record
+        self.after.update((path, mark.stamped(self.origin)) for path, mark in marks.items())
+        return next((path for path in marks if path not in self.records), None)
+
+
 def _redirected(record: AnyRecord, place: Mark, *, known: MarksById) -> dict[str, Mark]:
     """By path, the marks of ids that were joined with a record elsewhere, made to lead to its place."""
     ids = record.ids if isinstance(record, Entry) else ()
@@ -298,111 +334,3 @@ def _redirected(record: AnyRecord, place: Mark, *, known: MarksById) -> dict[str
         for id, mark in astray.items()
         if mark.target != place.target
     }
-
-
-class RecordListing:
-    """The files of all records on disk: their paths and signatures. Entries count once ``has_entries`` is set."""
-
-    def __init__(self, files: RecordRepository[Record], store: Store) -> None:
-        self.file_paths = files.paths
-        self.has_entries = False
-        self.unlisted = entry_folders.UnlistedFolders(store.descriptor)  # as far as ``entries_in`` was asked for them
-        self._store = store
-
-    def paths(self) -> list[str]:
-        """The paths of all records: memory files, then entries."""
-        return [*self.file_paths(), *self.entry_paths()]
-
-    def entry_paths(self) -> list[str]:
-        """The paths of entries, private ones included."""
-        return [path for folder in self.folders() for path in self.entries_in(folder)]
-
-    def folders(self) -> dict[str, int]:
-        """The folders of entries, and when a record was last put in place or removed there (ns)."""
-        if not self.has_entries:
-            return {}
-        with storage_failure("the entries cannot be listed"):
-            return entry_folders.folder_times(self._store.descriptor, unlisted=self.unlisted)
-
-    def entries_in(self, folder: str) -> dict[str, Signature]:
-        """By path, the signatures of the entries in a folder; removes temp files, which may hold forgotten text."""
-        left_over, found = list[str](), dict[str, Signature]()
-        with storage_failure("the entries cannot be listed"), self.unlisted.noted(folder):
-            listed = entry_folders.files(self._store.descriptor, folder, left_over)
-            found = {path: Signature(*seen) for path, seen in listed if entry_place(path) is not None}
-        if left_over:
-            self._store.recover()
-        return found
-
-    def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
-        """By path, the signatures of the records that exist."""
-        found = ((path, self._signature(path)) for path in paths)
-        return {path: seen for path, seen in found if seen is not None}
-
-    def _signature(self, path: str) -> Signature | None:
-        try:
-            return self._store.signature(path)
-        except StorageFailed as error:
-            if not is_of_one_file(error):
-                raise
-            return Signature(*entry_folders.UNKNOWN)
-
-
-class FeedListing:
-    """The records of a store without files, as its feed lists them; see ``RecordListing``.
-
-    The time of a folder is a number that grows whenever a record in it changes.
-    """
-
-    def __init__(self, files: RecordRepository[Record], store: RecordStore) -> None:
-        self.file_paths = files.paths
-        self.has_entries, self.unlisted = False, entry_folders.UnlistedFolders(-1)
-        self._store = store
-        self._forget()
-        renew_in_child(self, FeedListing._forget)
-
-    def _forget(self) -> None:
-        self._following = threading.Lock()
-        self._point: str | None = None
-        self._known: dict[str, dict[str, Signature]] = {}
-        self._times: dict[str, int] = {}
-
-    def paths(self) -> list[str]:
-        return [*self.file_paths(), *self.entry_paths()]
-
-    def entry_paths(self) -> list[str]:
-        return [path for folder in self.folders() for path in self.entries_in(folder)]
-
-    def folders(self) -> dict[str, int]:
-        self._follow()
-        return {folder: at for folder, at in self._times.items() if folder} if self.has_entries else {}
-
-    def entries_in(self, folder: str) -> dict[str, Signature]:
-        """See ``RecordListing``: those of the last look at the folders."""
-        with self._following:
-            return dict(self._known.get(folder, {}))
-
-    def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
-        self._follow()
-        with self._following:
-            found = ((path, self._known.get(_folder_of(path), {}).get(path)) for path in paths)
-            return {path: seen for path, seen in found if seen is not None}
-
-    def _follow(self) -> None:
-        with self._following:
-            changes = self._store.changes(self._point)
-            if self._point is None:
-                self._known = {}
-            for path, signature in changes.records.items():
-                known = self._known.setdefault(folder := _folder_of(path), {})
-                if signature is None:
-                    known.pop(path, None)
-                else:
-                    known[path] = signature
-                self._times[folder] = self._times.get(folder, 0) + 1
-            self._point = changes.until
-
-
-def _folder_of(path: str) -> str:
-    """The folder of an entry below that of all entries, "" of a memory file."""
-    return path.rpartition("/")[0].removeprefix(f"{ENTRIES}/")
