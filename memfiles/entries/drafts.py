@@ -259,29 +259,20 @@ class EntryRules(Struct, frozen=True):
             named = {"the category": draft.category, "the source": draft.source}
             labels = {what: label[:MAX_LABEL_BYTES] for what, label in named.items() if isinstance(label, str)}
             warnings = self.check_labels(labels)  # as much as an error may quote; longer ones are refused next
-        _check_facets(draft)
-        if draft.said_at is not None:
-            draft = replace(draft, said_at=_moment(draft.said_at))
-        tags = None if draft.tags is None else checked_tags(draft.tags)
-        links = None if draft.links is None else _checked_links(draft.links)
+        draft = _checked_facets(draft)
         if not is_clean:
-            numbered = {f"tag {number}": tag for number, tag in enumerate(tags or (), 1)}
-            numbered |= {f"link {number}": link for number, link in enumerate(links or (), 1)}
+            numbered = {f"tag {number}": tag for number, tag in enumerate(draft.tags or (), 1)}
+            numbered |= {f"link {number}": link for number, link in enumerate(draft.links or (), 1)}
             warnings += self.check_labels({"the key": draft.key, **numbered})
-        if draft.content is None:
-            return Checked(replace(draft, tags=tags, links=links), warnings)
-        check_text(draft.content)
-        if not draft.content.strip():
-            raise InvalidArgument("the content is blank: say what to remember, or delete the entry")
-        _check_size(draft.content)
-        if is_clean:
-            same = tags == draft.tags and links == draft.links
-            return Checked(draft if same else replace(draft, tags=tags, links=links), warnings)
+        if draft.content is not None:
+            _check_content(draft.content)
+        if draft.content is None or is_clean:
+            return Checked(draft, warnings)
         old, new = before.content if before is not None else "", draft.content
         judge = partial(judge_change, policy=self.secrets, allow=self.allow, scan=self.scan)
         gated = judge(old, new, start=0, end=len(new))
-        _check_size(gated.text)  # a redaction may be longer than what it replaces
-        return Checked(replace(draft, content=gated.text, tags=tags, links=links), (*warnings, *gated.warnings))
+        _check_content(gated.text)  # a redaction may be longer than what it replaces
+        return Checked(replace(draft, content=gated.text), (*warnings, *gated.warnings))
 
     def warnings_about(self, content: str, *, before: str = "") -> tuple[str, ...]:
         """Warnings about credentials in a stored text that the text ``before`` did not contain."""
@@ -306,7 +297,10 @@ def _is_read_again(draft: Draft) -> bool:
     return isinstance(draft.tags, _LISTS) and isinstance(draft.links, _LISTS)
 
 
-def _check_size(content: str) -> None:
+def _check_content(content: str) -> None:
+    check_text(content)
+    if not content.strip():
+        raise InvalidArgument("the content is blank: say what to remember, or delete the entry")
     if (size := len(content.encode())) > MAX_ENTRY_BYTES:
         raise SizeExceeded(
             f"the content is {size} bytes, over the {MAX_ENTRY_BYTES} an entry may have: save the gist, or several "
@@ -367,7 +361,8 @@ def later(moment: str, seconds: float) -> str:
     return then.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _check_facets(draft: Draft) -> None:
+def _checked_facets(draft: Draft) -> Draft:
+    """The draft with its facets as an entry has them; ``InvalidArgument`` for one that it may not have."""
     if draft.category is not None:
         check_category(draft.category)
     if draft.kind is not None:
@@ -386,12 +381,20 @@ def _check_facets(draft: Draft) -> None:
         _check_source(draft.source)
     if draft.outcome not in (None, "success", "failure"):
         raise InvalidArgument("outcome must be 'success' or 'failure'")
+    if draft.said_at is None and draft.tags is None and draft.links is None:
+        return draft
+    return replace(
+        draft,
+        said_at=None if draft.said_at is None else _moment(draft.said_at),
+        tags=None if draft.tags is None else checked_tags(draft.tags),
+        links=None if draft.links is None else _checked_links(draft.links),
+    )
 
 
-def _moment(said_at: object) -> str | None:
+def _moment(said_at: object) -> str:
     """The timestamp of a date or a time, in UTC if it names no zone; "" takes it back."""
-    if said_at is None or said_at == "":
-        return said_at
+    if said_at == "":
+        return ""
     try:
         given = datetime.fromisoformat(said_at) if isinstance(said_at, str) else said_at
         if not isinstance(given, datetime):
