@@ -164,9 +164,11 @@ def erase(
     """
     if not lost:
         return 0
-    store, removed, unread = manager.records, 0, set[str]()
+    scrub, strike = manager.records.scrub, manager.place.notes.strike_forgets
     if isinstance(records, FilesOfUser):
-        lost = {records.path(uid_of(path) or ""): gone for path, gone in lost.items()}
+        lost, users = {records.path(uid_of(path) or ""): gone for path, gone in lost.items()}, records.files.opened()
+        scrub, strike = partial(users.release, list(lost)), users.strike
+    removed, unread = 0, set[str]()
     for path, (_, texts) in lost.items():
         pieces = [piece_of(text.encode(), known=(), nonce=os.urandom(NONCE_BYTES)) for text in texts]
         try:
@@ -174,14 +176,11 @@ def erase(
         except MemfilesError as error:
             unread.add(path)
             _log.warning("what earlier redactions took out may be in kept copies until the next start: %s", error)
-        removed += store.kept.remove(path, holding=pieces)
-    of_users = records.files.opened() if isinstance(records, FilesOfUser) else None
-    scrub = partial(of_users.release, list(lost)) if of_users is not None else store.scrub
+        removed += manager.records.kept.remove(path, holding=pieces)
     revisions = {path: revision for path, (revision, _) in lost.items()}
     _scrub(manager, revisions, scrub)
     try:
-        done = {path: revision for path, revision in revisions.items() if path not in unread}
-        (of_users.strike if of_users is not None else manager.place.notes.strike_forgets)(done)
+        strike({path: revision for path, revision in revisions.items() if path not in unread})
     except MemfilesError as error:
         _log.warning("it is redacted, and the next start does so once more: %s", error)
     return removed

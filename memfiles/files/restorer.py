@@ -92,10 +92,8 @@ class Restorer(Struct, frozen=True):
             orphans: tuple[str, ...] = ()
             if records is not None:
                 with _examining():
-                    orphans, view = (
-                        _orphans(records.paths(), files),
-                        records.view([record_path(it.uid) for it in files]),
-                    )
+                    orphans = _orphans(records.paths(), files)
+                    view = records.view([record_path(it.uid) for it in files])
                 found = self._examine_all(view, files, start_cache.rows(home))
             return RestoreReport(tuple([item.row for item in self._resolved(found, {})]), orphans)
 
@@ -105,36 +103,35 @@ class Restorer(Struct, frozen=True):
         """Make the records match the declarations.
 
         1. examine every file; 2. fetch what is missing from the mirror; 3. write what is to be written, all at once
-        unless it is too large for one commit. If a file changed meanwhile, it is examined again. ``cached`` are rows of
-        the start cache.
+        unless it is too large for one commit; 4. remove from kept copies what was redacted in the mirror's.
+        ``cached`` are rows of the start cache.
         """
-        from memfiles.storage.record_kinds import Observed  # late: a plan needs none of it
-
         files, cached = _of_all_users(files), cached or {}
-        answers: dict[str, Answer] = {}  # of the mirror, which is asked at most once for each file
         orphans = _orphans(store.paths(), files)
+        examined, signatures = self._written(store, files, cached)
+        for path, item in examined.items():
+            if item.record is not None and item.stored is not None and item.record.redactions:
+                store.kept.remove(path, holding=item.record.redactions)
+        seen = {path: _observed(item, signatures.get(path)) for path, item in examined.items()}
+        hydrated = {path: item.stored for path, item in examined.items() if item.stored is not None}
+        edits = [_edit_of(item.record) for item in examined.values() if item.record and item.row.detail == _BY_HAND]
+        report = RestoreReport(tuple([item.row for item in examined.values()]), orphans)
+        return Restored(report, seen, cached, hydrated, edits)
+
+    def _written(
+        self, store: RecordStore, files: Sequence[MemoryFile], cached: dict[str, CacheRow]
+    ) -> tuple[dict[str, Examined], dict[str, Signature]]:
+        """The files by path, examined until none changed before it was written; and the signatures of written ones."""
+        answers: dict[str, Answer] = {}  # of the mirror, which is asked at most once for each file
         by_path = {record_path(file.uid): file for file in files}
         found, signatures = self._examine_all(store.view(by_path), files, cached), dict[str, Signature]()
         while True:
             examined = {record_path(item.row.uid): item for item in self._resolved(found, answers)}
             due = {path: item for path, item in examined.items() if item.record and path not in signatures}
             if not due:
-                break
-            decide = partial(self._decide, due=due, files=by_path, answers=answers)
-            again, written = store.change(due, decide)
+                return examined, signatures
+            again, written = store.change(due, partial(self._decide, due=due, files=by_path, answers=answers))
             found, signatures = [*{**examined, **again}.values()], signatures | written
-        seen: dict[str, Observed[Record] | None] = {}
-        for path, item in examined.items():
-            if item.record is not None:
-                seen[path] = Observed(item.record, signatures[path])
-                if item.stored is not None and (pieces := item.record.redactions):
-                    store.kept.remove(path, holding=pieces)  # the mirror's copy was redacted, and no copy here was
-            else:
-                seen[path] = Observed(*item.seen[:2], settled=item.seen[2]) if item.seen is not None else None
-        hydrated = {path: item.stored for path, item in examined.items() if item.stored is not None}
-        edits = [_edit_of(item.record) for item in examined.values() if item.record and item.row.detail == _BY_HAND]
-        report = RestoreReport(tuple([item.row for item in examined.values()]), orphans)
-        return Restored(report, seen, cached, hydrated, edits)
 
     def _decide(
         self,
@@ -252,6 +249,15 @@ def seen_in(home: MemoryHome, file: MemoryFile, report: FileReport, *, lowest_le
     with home.reading() as records, suppress(RecordCorrupt):
         return file_view(file, report, stored_record(records, file.uid), lowest_level=lowest_level)
     return file_view(file, report, None, lowest_level=lowest_level)
+
+
+def _observed(item: Examined, written: Signature | None) -> Observed[Record] | None:
+    """The record of a file as it is now on disk, with its signature if it was ``written``."""
+    from memfiles.storage.record_kinds import Observed  # late: a plan needs none of it
+
+    if item.record is not None and written is not None:
+        return Observed(item.record, written)
+    return Observed(*item.seen[:2], settled=item.seen[2]) if item.seen is not None else None
 
 
 def _edit_of(record: Record) -> RecordChanged:
