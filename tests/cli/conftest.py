@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import WORKFLOW
+from tests.cli.command_line import WORKFLOW, run
 from tests.cli.two_machines import machine
 from tests.support.workflows import write_workflow
 
@@ -17,6 +17,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_workflow(tmp_path, WORKFLOW)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A restored memory directory, its workflow next to it; commands run there."""
+    run("init", str(tmp_path))
+    write_workflow(tmp_path, "# yaml-language-server: $schema=schemas/workflow.schema.json\n" + WORKFLOW)
+    monkeypatch.chdir(tmp_path)
+    run("restore")
+    return tmp_path / ".memory"
 
 
 @pytest.fixture

@@ -18,13 +18,9 @@ from tests.support.workflows import write_workflow
 
 
 @pytest.fixture(autouse=True)
-def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A restored memory directory, its workflow beside it; commands run there."""
-    run("init", str(tmp_path))
-    write_workflow(tmp_path, "# yaml-language-server: $schema=schemas/workflow.schema.json\n" + WORKFLOW)
-    monkeypatch.chdir(tmp_path)
-    run("restore")
-    return tmp_path / ".memory"
+def memory(restored: Path) -> Path:
+    """A restored memory directory; commands run where its workflow is."""
+    return restored
 
 
 def test_all_is_well() -> None:

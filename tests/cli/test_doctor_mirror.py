@@ -9,21 +9,16 @@ import pytest
 
 from memfiles.cli.doctor.command import mirror_findings
 from memfiles.workflow.workflow import Workflow
-from tests.cli.command_line import WORKFLOW, files_under, run
+from tests.cli.command_line import files_under, run
 from tests.cli.doctor_findings import amiss, declare, details, states
 from tests.mirrors.faulty_endpoint import Fault, FaultyEndpoint
 from tests.mirrors.servers import BUCKET, aws_environment  # noqa: F401 (a fixture of every test here)
-from tests.support.workflows import write_workflow
 
 
 @pytest.fixture(autouse=True)
-def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A restored memory directory, its workflow beside it; commands run there."""
-    run("init", str(tmp_path))
-    write_workflow(tmp_path, "# yaml-language-server: $schema=schemas/workflow.schema.json\n" + WORKFLOW)
-    monkeypatch.chdir(tmp_path)
-    run("restore")
-    return tmp_path / ".memory"
+def memory(restored: Path) -> Path:
+    """A restored memory directory; commands run where its workflow is."""
+    return restored
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from memfiles.storage import quarantine
 from memfiles.storage.derived_database import DerivedDatabase
 from memfiles.storage.home import home_of
 from memfiles.storage.store import Store
+from tests.support.another_process import in_a_child
 from tests.support.records import files_under
 from tests.support.saved import Visitor, entries_in, files_holding, saved, tombstone
 from tests.support.stores import place_of, put_by_hand
@@ -224,17 +225,6 @@ def _follow_until(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with entries_in(directory, durability="fsync") as entries:
         monkeypatch.setattr(Index, "forget", lambda *_, **__: os._exit(9))
         entries.search(Visitor(), "stays")
-
-
-def in_a_child(work: Callable[[], None]) -> None:
-    """Run it in a child process, which is expected to end with 9."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
 VISITOR = Visitor(run="r")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from memfiles.records.entry import Entry
 from memfiles.records.entry_codec import decode_entry
 from memfiles.records.history import contents
 from memfiles.tools.session import Session
+from tests.support.another_process import in_a_child
 from tests.support.records import files_under
 from tests.support.saved import Clock, Visitor, entries_in, files_holding
 from tests.support.workflows import opened
@@ -70,7 +71,7 @@ def test_a_kill_leaves_it_in_one_place(tmp_path: Path) -> None:
     """After the first commit there is no other to be made."""
     with entries_in(tmp_path, durability="fsync") as entries:
         entries.save(Visitor(), "where", "x")
-    _in_a_child(lambda: _move_and_die(tmp_path))
+    in_a_child(lambda: _move_and_die(tmp_path))
     with entries_in(tmp_path, durability="fsync") as entries:
         assert (1, 0) == (len(entries.list(MATE).memories), _own(entries))
 
@@ -93,16 +94,6 @@ def _move_and_die(directory: Path) -> None:
 def _own(entries: Entries) -> int:
     """How many live entries the agent has for itself."""
     return sum(counted.entries for counted in entries.counts() if counted.folder == "support")
-
-
-def _in_a_child(work: Callable[[], None]) -> None:
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
 def test_what_is_refused_moves_nothing(entries: Entries) -> None:

@@ -28,7 +28,8 @@ from memfiles.storage.store import Store
 from memfiles.storage.transaction import Transactions
 from memfiles.workflow.specs import EntriesSpec
 from memfiles.workflow.workflow import Workflow
-from tests.entries.test_forget import FEW, folded, in_a_child, owned
+from tests.entries.test_forget import FEW, folded, owned
+from tests.support.another_process import in_a_child
 from tests.support.records import files_under
 from tests.support.saved import Clock, Visitor, entries_in, files_holding
 from tests.support.stores import place_of

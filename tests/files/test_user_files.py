@@ -27,8 +27,8 @@ from memfiles.storage.events import RecordChanged
 from memfiles.storage.home import home_of
 from memfiles.workflow.workflow import Workflow
 from tests.cli.command_line import run
-from tests.entries.test_forget import in_a_child
 from tests.secrets.secret_corpus import SECRETS
+from tests.support.another_process import in_a_child
 from tests.support.records import files_under
 from tests.support.saved import files_holding
 from tests.support.stores import place_of, put_by_hand

@@ -26,7 +26,7 @@ from memfiles.storage.record_kinds import ENTRY_KIND
 from memfiles.storage.record_store import CommitHook, Decide
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import Store
-from tests.support.records import TickingClock, declared, files_under, records_in, rewrite, seeded
+from tests.support.records import TickingClock, declared, files_under, put_fifo, put_folder, records_in, rewrite, seeded
 from tests.support.saved import Visitor, entries_in, saved
 
 FILES = [declared("notes", content="# Notes\n", cap=100), declared("plan")]
@@ -243,17 +243,6 @@ def test_without_changes_nothing_is_written(manager: MemoryManager) -> None:
         manager.notice(uid)
 
     assert before == records_in(manager.directory)
-
-
-def put_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-    (path / "inside").write_text("x")
-
-
-def put_fifo(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
 
 
 def put_link(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from memfiles.storage.events import RecordChanged
 from memfiles.storage.watcher import Watcher
 from tests.conftest import unavailable
 from tests.support.another_process import another_process
-from tests.support.records import declared, files_under, records_in, rewrite, seeded, wait_until
+from tests.support.records import declared, files_under, put_fifo, put_folder, records_in, rewrite, seeded, wait_until
 
 pytestmark = pytest.mark.slow
 FILES = [declared("notes", content="# Notes\n", cap=1000), declared("plan"), declared("zebra")]
@@ -125,17 +124,6 @@ def test_a_change_by_hand_becomes_a_revision(
     assert ("changed", 2, "external") == (fields["content"], fields["revision"], fields["history"][-1]["op"])
     assert manager.snapshot("notes").is_intact
     assert "# Notes\n" == (manager.undo("notes") and manager.read("notes"))
-
-
-def put_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-    (path / "inside").write_text("x")
-
-
-def put_fifo(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
 
 
 def put_link(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -55,3 +55,14 @@ def another_process(program: str, *arguments: object) -> Iterator[Other]:
             process.wait(_PATIENCE_SECONDS)
         finally:
             process.kill()  # if it has not ended
+
+
+def in_a_child(work: Callable[[], None]) -> None:
+    """Run it in a child process, which is expected to end with 9."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

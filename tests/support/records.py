@@ -129,3 +129,16 @@ def wait_until(holds: Callable[[], object], *, what: str = "the awaited", second
     while not holds():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} seconds"
         time.sleep(0.01)
+
+
+def put_folder(path: Path) -> None:
+    """Put a folder where a record is."""
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_text("x")
+
+
+def put_fifo(path: Path) -> None:
+    """Put a FIFO where a record is."""
+    path.unlink()
+    os.mkfifo(path)

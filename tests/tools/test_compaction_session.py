@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from memfiles.memory import Memory
 from memfiles.tools.compaction import MAX_SAVES, flush_before_compaction, remember
-from tests.support.workflows import opened
 
 WORKFLOW = """\
 memory: {durability: os, entries: {max_entries: 100}}
@@ -20,13 +18,6 @@ agents: {support: {level: INTERNAL}}
 MESSAGES = [{"role": "user", "content": "Ada moved to Pro"}]
 SAVES = {"default": "memory_save", "store-recall": "memory_store", "crud": "memory_create", "compact": "memory_write"}
 PLAN = {"key": "ada/plan", "content": "Ada is on Pro."}
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[Memory]:
-    """An open memory whose agents have entries."""
-    with opened(tmp_path, WORKFLOW) as memory:
-        yield memory
 
 
 class AnsweringModel:

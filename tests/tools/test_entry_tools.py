@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +48,6 @@ FOUND = {
     "failures": 0,
     "size_bytes": 13,
 }
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
-    with opened(tmp_path, WORKFLOW) as memory:
-        yield memory
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from memfiles.storage.events import AuditEvent, AuditLog
 from memfiles.storage.home import home_of
 from tests.support.records import files_under
 from tests.support.stores import place_of
-from tests.support.workflows import opened
 
 WORKFLOW = """
 memory:
@@ -26,12 +24,6 @@ memory:
   entries: {max_entries: 4, max_bytes: 1000, categories: {playbook: {scope: agent, from_users: true}}}
 agents: {desk: {level: LOW, memory: [{id: notes-1, mode: rw}]}, other: {level: LOW}}
 """
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[Memory]:
-    with opened(tmp_path, WORKFLOW) as memory:
-        yield memory
 
 
 def ops(memory: Memory, **asked: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from memfiles.tools.session import Session
 from memfiles.workflow.fields import TOOL_NAMES
 from tests.support.records import files_under
 from tests.support.saved import without_ids
-from tests.support.workflows import opened
 
 WORKFLOW = """\
 memory:
@@ -33,12 +31,6 @@ agents:
   other: {level: INTERNAL}
 """
 COMPACT = offered("compact", readable=["customer-notes", "playbook"], writable=["customer-notes"])
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
-    with opened(tmp_path, WORKFLOW) as memory:
-        yield memory
 
 
 @pytest.fixture

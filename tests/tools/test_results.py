@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from memfiles.tools.dialects import structured
 from memfiles.tools.profiles import offered
 from memfiles.tools.results import ToolResult, appended, edited, failed
 from memfiles.workflow.fields import TOOL_NAMES, ToolNames
-from tests.support.workflows import opened
 
 RECEIPT = Receipt(
     uid="u", name="notes", revision=8, size_bytes=40, max_size_bytes=100, bytes_left=60, share=0.4, matches=1, line=4
@@ -118,12 +115,6 @@ ENTRY_CALLS: dict[ToolNames, list[tuple[str, dict[str, Any]]]] = {
         ("memory_delete", {"key": "plan"}),
     ],
 }
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
-    with opened(tmp_path, WORKFLOW) as memory:
-        yield memory
 
 
 def definition_of(name: str, tool_names: ToolNames) -> ToolDefinition:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import memfiles
 from memfiles.errors import InvalidArgument
 from memfiles.tools.session import Session
-from tests.support.workflows import opened
 from tests.tools.entry_calls import save
 
 WORKFLOW = """\
@@ -23,12 +20,6 @@ agents:
   support: {level: INTERNAL, memory: [{id: notes-1, mode: rw}]}
   other: {level: INTERNAL}
 """
-
-
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[memfiles.Memory]:
-    with opened(tmp_path, WORKFLOW) as memory:
-        yield memory
 
 
 @pytest.fixture
