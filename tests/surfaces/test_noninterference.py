@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.surfaces.authors import Author
-from tests.surfaces.worlds import BOUNDARIES, VERBS, Actor, Boundary, difference, script, shrunk
+from tests.surfaces.verbs import VERBS
+from tests.surfaces.worlds import BOUNDARIES, Actor, Boundary, difference, script, shrunk
 
 pytestmark = pytest.mark.slow
 
