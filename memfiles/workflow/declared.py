@@ -175,11 +175,9 @@ def _typed(shape: Shape, value: Any, where: Where, *, older: bool) -> tuple[Any,
     if isinstance(plain, type) and issubclass(plain, Struct):
         if isinstance(value, plain):
             return value, []
-        return (
-            read(plain, value, where, older=older)
-            if isinstance(value, Mapping)
-            else (value, [Breach(where, "mapping", value)])
-        )
+        if not isinstance(value, Mapping):
+            return value, [Breach(where, "mapping", value)]
+        return read(plain, value, where, older=older)
     kind, allowed, _ = _KINDS[plain]
     if not isinstance(value, allowed) or (isinstance(value, bool) and plain in (int, float)):
         return value, [Breach(where, kind, value)]

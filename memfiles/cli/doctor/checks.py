@@ -34,6 +34,7 @@ from memfiles.storage.locks import FOLDER as LOCKS
 from memfiles.storage.record_store import ReadableStore, Records
 from memfiles.sync.status import kept_in, listed_in
 from memfiles.tools.json_schemas import workflow_schema
+from memfiles.workflow.specs import EntriesSpec
 from memfiles.workflow.workflow import MemoryFile, Workflow
 
 CheckState = Literal["ok", "warn", "fail"]
@@ -325,20 +326,26 @@ def _entry_findings(workflow: Workflow, records: ReadableStore, progress: Progre
         yield warn(f"record {path}", why)
     if len(broken) > NAMED:
         yield warn("entries", f"{len(broken) - NAMED} more records cannot be read")
-    folders = {keys.WORKSPACE, *map(keys.agent_folder, workflow.agents)}
     for (folder, level), tally in sorted(tallies.items()):
-        live, size = tally["live"], tally["size_bytes"]
-        if live > declared.max_entries or size > declared.max_bytes:
-            used = f"{output.entries(live)} of {declared.max_entries}, {size} bytes of {declared.max_bytes}"
-            yield warn("entries over budget", f"{folder} at {level}: {used}; the next save there evicts some")
-        folder = folder.partition(f"/{keys.USERS}/")[0]
-        if live and (folder not in folders or level not in workflow.memory.levels):
-            held = f"{folder} at {level}: {output.entries(live)} of an undeclared"
-            yield warn("entries of nobody", f"{held} {'level' if folder in folders else 'agent'}; nobody sees them")
+        yield from _folder_findings(workflow, declared, folder, level, live=tally["live"], size=tally["size_bytes"])
     total = sum(tallies.values(), Counter[str]())
     known = {"expired": "expired", "retired": "deleted or evicted", "forgotten": "forgotten"}
     others = "".join(f", {total[name]} {said}" for name, said in known.items() if total[name])
     yield ok("entries", f"{output.entries(total['live'])}, {total['size_bytes']} bytes{others}")
+
+
+def _folder_findings(
+    workflow: Workflow, declared: EntriesSpec, folder: str, level: str, *, live: int, size: int
+) -> Iterator[CheckResult]:
+    """Check that the live entries of a folder at one level are within the budget, and that someone sees them."""
+    if live > declared.max_entries or size > declared.max_bytes:
+        used = f"{output.entries(live)} of {declared.max_entries}, {size} bytes of {declared.max_bytes}"
+        yield warn("entries over budget", f"{folder} at {level}: {used}; the next save there evicts some")
+    agent = folder.partition(f"/{keys.USERS}/")[0]
+    is_declared = agent in {keys.WORKSPACE, *map(keys.agent_folder, workflow.agents)}
+    if live and not (is_declared and level in workflow.memory.levels):
+        held = f"{agent} at {level}: {output.entries(live)} of an undeclared"
+        yield warn("entries of nobody", f"{held} {'level' if is_declared else 'agent'}; nobody sees them")
 
 
 def _files_of_users(workflow: Workflow, records: Records, paths: list[str]) -> Iterator[CheckResult]:
