@@ -1,7 +1,7 @@
 """The secrets gate: every text passes it before it is stored, whether a model or a person writes it.
 
 The rules this file guards: a credential's value never leaves it, neither in an error nor in a warning; both name the
-kind of credential and the place. Of a change it judges the result, as two texts that are no credentials can make one;
+kind of credential and the place. Of a change it judges the result, as two harmless texts can make a credential;
 what the text held before is not held against a change; and a change costs by its own size, not by that of the text.
 """
 
@@ -84,7 +84,7 @@ SCANNERS = "memfiles.scanners"
 def scanner_called(name: str | None) -> Scanner | None:
     """The installed scanner of that name, None for None.
 
-    Raises ``InvalidArgument`` if there is none to be had: a workflow must not run with a weaker gate than it declares.
+    Raises ``InvalidArgument`` if it cannot be loaded: a workflow must not run with a weaker gate than it declares.
     """
     if name is None:
         return None

@@ -87,7 +87,7 @@ class Records(Protocol):
     def find(self, path: str) -> tuple[bytes, Signature] | None:
         """The bytes of a record, whole, and the signature of exactly these bytes; None if there is no record.
 
-        ``RecordCorrupt``: what is there is no record's bytes. ``StorageFailed``: it cannot be read at the moment.
+        ``RecordCorrupt``: the bytes there are not a record. ``StorageFailed``: it cannot be read at the moment.
         """
 
     def signature(self, path: str) -> Signature | None:

@@ -67,8 +67,8 @@ class Resolution:
 
     ``lost`` is the side of the loser. ``is_ours``: the record holds changes that only this directory has made so far.
     ``settled`` is the digest of a record that needs no push. ``buries``: nothing may keep its content from before this
-    revision. ``drops_copy``: nor the mirror's copy. ``redacts`` are the pieces of texts that were redacted elsewhere.
-    ``note`` is for the log.
+    revision. ``drops_copy``: the ledger does not keep the mirror's copy, which holds removed text. ``redacts`` are the
+    pieces of texts that were redacted elsewhere. ``note`` is for the log.
     """
 
     record: AnyRecord | None

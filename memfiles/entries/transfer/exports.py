@@ -1,7 +1,7 @@
 """JSON exports of other programs: memories become entries; a conversation alone does not.
 
-The rule this file guards: whatever is not taken is counted and told, with its place, and no value is quoted. A value is
-recognised by its shape and not by the name of its file, as the layouts changed several times.
+The rule this file guards: whatever is left out is counted and reported with its place, and no value is quoted. A value
+is recognised by its shape and not by the name of its file, as the layouts changed several times.
 
 Sources of the shapes: the reference memory server of the Model Context Protocol (a knowledge graph, one JSON object per
 line); mem0 2.2 (``get_all`` of its library and its platform); the exports of Claude and ChatGPT as ``README.md`` in

@@ -40,7 +40,7 @@ MORE = "..."
 class Hit(Struct, frozen=True, dict=True):
     """An entry found: its row and what the index holds of it, its score and the legs that found it.
 
-    ``terms`` are those of the question, and ``beside`` is the row of the hit in whose group it belongs.
+    ``terms`` are those of the question, and ``beside`` is the row of the hit that leads its group.
     """
 
     id: int
