@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -111,13 +110,6 @@ def test_a_budget_that_cannot_be_is_refused(entries: str) -> None:
     """A kind that does not exist, a setting that is not a kind's, room for nothing."""
     with pytest.raises(WorkflowError, match=r"memory\.entries"):
         Workflow.parse(f"memory: {{entries: {{{entries}}}}}")
-
-
-@pytest.fixture
-def entries(tmp_path: Path) -> Iterator[Entries]:
-    """The entries of an empty directory."""
-    with entries_in(tmp_path / "memory") as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -196,12 +196,6 @@ def test_a_child_forked_during_the_first_save_of_another_thread_can_save(tmp_pat
         keys = keys_of(shared, Visitor())
 
     assert (1, ["ours", "theirs"]) == (ended, keys)
-
-
-@pytest.fixture
-def entries(tmp_path: Path) -> Iterator[Entries]:
-    with entries_in(tmp_path / "memory") as entries:
-        yield entries
 
 
 def keys_of(entries: Entries, visitor: Visitor) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from memfiles.entries.transfer.formats import Format
 from memfiles.entries.transfer.sources import detect, read
 from memfiles.errors import InvalidArgument
 from tests.support.records import many_times
-from tests.support.saved import Visitor, entries_in
+from tests.support.saved import Visitor
 
 SAMPLES = Path(__file__).parent / "samples"
 ADA_ID, DESK_ID = "cde3cc41-daff-46fb-83ad-51d40d5e3e17", "aaa3495e-9252-46ee-a00d-d5c3cc5ee72c"
@@ -40,13 +39,6 @@ def keys(path: Path, format: Format | None = None) -> dict[str, Document]:
 
 def told(path: Path) -> list[str]:
     return [f"{skipped.where}: {skipped.why}" for skipped in read(path).skipped]
-
-
-@pytest.fixture
-def entries(tmp_path: Path) -> Iterator[Entries]:
-    """An empty memory at a moment after all samples."""
-    with entries_in(tmp_path / "memory") as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(("sample", "format"), FORMATS.items())
