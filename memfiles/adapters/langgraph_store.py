@@ -48,11 +48,7 @@ class MemfilesStore(base.BaseStore):
     supports_ttl = True
 
     def __init__(
-        self,
-        session: SessionSource[Runtime[Any]],
-        *,
-        category: str | None = None,
-        ttl: base.TTLConfig | None = None,
+        self, session: SessionSource[Runtime[Any]], *, category: str | None = None, ttl: base.TTLConfig | None = None
     ) -> None:
         self.ttl_config = _checked_ttl(ttl)
         self._session = checked_source(session)

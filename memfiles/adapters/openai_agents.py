@@ -14,14 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from memfiles.adapters.agent_calls import (
-    NO_MEMORY,
-    call_id_in_conversation,
-    in_session,
-    needs,
-    user_text,
-    with_recall,
-)
+from memfiles.adapters.agent_calls import NO_MEMORY, call_id_in_conversation, in_session, needs, user_text, with_recall
 from memfiles.records.entry import RECALL_BYTES
 from memfiles.tools.definitions import ToolDefinition
 from memfiles.tools.dialects import render

@@ -13,16 +13,7 @@ from msgspec.structs import replace
 from memfiles.errors import InvalidArgument, RecordCorrupt
 from memfiles.records import NamedTuple
 from memfiles.records.keys import NAME_MAX
-from memfiles.records.record import (
-    MAX_RECORD_BYTES,
-    Change,
-    Record,
-    check_text,
-    decode,
-    digest,
-    extend,
-    refuse_foreign,
-)
+from memfiles.records.record import MAX_RECORD_BYTES, Change, Record, check_text, decode, digest, extend, refuse_foreign
 
 _OLDER_TYPE = "MemoryFile"
 _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"  # not now: the same bytes always give the same record

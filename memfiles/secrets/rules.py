@@ -178,10 +178,7 @@ RULES: tuple[Rule, ...] = (
         judge.private_key,
     ),
     _folded(
-        "rest",
-        "[redacted:",
-        r"\[redacted:[a-z0-9-]{1,40}\]([\w+=~-][^\s\"'`<>\[\]]{3,400})",
-        judge.continues_redaction,
+        "rest", "[redacted:", r"\[redacted:[a-z0-9-]{1,40}\]([\w+=~-][^\s\"'`<>\[\]]{3,400})", judge.continues_redaction
     ),
     Rule(
         "json-web-token",

@@ -339,10 +339,7 @@ class LedgerMeta:
 
 def peek(where: MemoryPlace, *, mirror: str) -> LedgerSnapshot:
     """Read the ledger without creating or changing anything; rows of another mirror do not count."""
-    with (
-        suppress(sqlite3.Error),
-        home_of(where).mirrored.peeking(_FILE) as connection,
-    ):  # as if there were none
+    with suppress(sqlite3.Error), home_of(where).mirrored.peeking(_FILE) as connection:  # as if there were none
         meta = dict(connection.execute(_META).fetchall()) if connection is not None else {}
         if connection is not None and _is_trusted(meta, mirror=mirror):
             signatures = {path: Signature(*there) for path, *there in connection.execute(_SIGNATURES).fetchall()}

@@ -204,7 +204,7 @@ class Replica:
                 return missing, []
             for path, loser in moves.losers:
                 self.keep(path, encode_copy(loser), why=_MOVED, folder=quarantine.CONFLICTS)
-            return None, moves.changed
+            return None, [record for path, record in moves.after.items() if record != records[path]]
 
         while (missing := entries.change(paths, decide, origin="mirror")) is not None:
             if missing in paths:
@@ -282,11 +282,6 @@ class _Moves:
     origin: str
     after: dict[str, EntryRecord] = field(default_factory=dict)
     losers: list[tuple[str, AnyRecord]] = field(default_factory=list)
-
-    @property
-    def changed(self) -> list[EntryRecord]:
-        """The records to write."""
-        return [record for path, record in self.after.items() if record != self.records[path]]
 
     def settle(self, entry: Entry, *, leaves: bool) -> str | None:
         """Move the entry, which ``leaves`` a mark; returns a path that must be locked or fetched first, if any."""

@@ -98,8 +98,7 @@ class EditMemory(Arguments, frozen=True, kw_only=True):
 
     file: Annotated[TextArgument, Meta(description="The memory file to change.")]
     old_string: Annotated[
-        TextArgument,
-        Meta(description="The text to replace, with enough context to occur only once."),
+        TextArgument, Meta(description="The text to replace, with enough context to occur only once.")
     ]
     new_string: Annotated[TextArgument, Meta(description='The replacement; "" deletes the old text.')]
 

@@ -190,10 +190,7 @@ OPERATIONS: dict[ToolOperation, ToolTemplate] = {
         "Search what you saved in earlier runs by words or a question, best match first; ask again with what you "
         "found. Search before you answer from memory or save something that may already be there. Texts are cut at "
         "2,000 bytes.",
-        (
-            {"query": "Which plan is Ada on?"},
-            {"query": "refund double charge", "max_results": 5, "kind": "procedure"},
-        ),
+        ({"query": "Which plan is Ada on?"}, {"query": "refund double charge", "max_results": 5, "kind": "procedure"}),
         read_only=True,
     ),
     "recall": ToolTemplate(
@@ -232,10 +229,7 @@ OPERATIONS: dict[ToolOperation, ToolTemplate] = {
         "Change parts of something you saved, by its key. Arguments that you leave out keep their values. After "
         "following a saved procedure, pass outcome, so that procedures that work are found first. An unknown key is "
         "an error.",
-        (
-            {"key": "customers/ada/plan", "tags": ["ada", "billing"]},
-            {"key": "how-to/refund", "outcome": "success"},
-        ),
+        ({"key": "customers/ada/plan", "tags": ["ada", "billing"]}, {"key": "how-to/refund", "outcome": "success"}),
         destructive=True,
         idempotent=False,
     ),

@@ -70,9 +70,7 @@ class WriteEither(_Compact, frozen=True, kw_only=True):
     ] = None
     kind: Annotated[Kind | None, Before(small), Meta(description="An episode never changes.")] = None
     outcome: Annotated[
-        Literal["success", "failure"] | None,
-        Before(small),
-        Meta(description="Of following the entry."),
+        Literal["success", "failure"] | None, Before(small), Meta(description="Of following the entry.")
     ] = None
     said_at: SaidAt = None
 

@@ -90,9 +90,7 @@ def import_command(source: str, format: Format | None, take_over: bool, dry_run:
 
 
 @command(
-    "migrate",
-    "memfiles migrate --to 'postgresql://db.example.org/agents'",
-    "memfiles migrate --to .memory --json",
+    "migrate", "memfiles migrate --to 'postgresql://db.example.org/agents'", "memfiles migrate --to .memory --json"
 )
 @option("--to", "target", required=True, metavar="URL|DIR", help="Store or memory directory to copy it to.")
 def migrate_command(target: str) -> None:
