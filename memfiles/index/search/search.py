@@ -1,8 +1,8 @@
 """Search: the visible entries that answer a question, best first.
 
-Order of steps: visibility (the given partitions), then the caller's filter, then rank, then the limit. FTS5 proposes
-candidates from each partition; they are scored here by words counted over all given partitions. So scores, order,
-counts and snippets are those of a store in which nothing else exists.
+Order of steps: visibility (the scope's partitions), then the caller's filter, then rank, then the limit. FTS5 proposes
+candidates from each partition; they are scored here by words counted over the whole scope. So scores, order, counts and
+snippets are those of a store in which nothing else exists.
 """
 
 from __future__ import annotations
