@@ -1,4 +1,4 @@
-"""Folders of records on disk: their files, when each folder last changed, and the feed of changes made of that.
+"""Folders of records on disk: their files, when each folder last changed, and the feed and the listings made of that.
 
 The rule this file guards: the feed misses no record that was put in place or removed, because that gives its folder
 another time, and a folder that changed within the last tick of the clock counts as changed until it has been looked at
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -18,10 +19,13 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from memfiles.errors import StorageFailed
 from memfiles.records import late_logger as _log
 from memfiles.records.keys import ENTRIES, FILES, TEMP_PREFIX, USERS, entry_place, is_entry_folder, uid_of
+from memfiles.storage import atomic
 from memfiles.storage.atomic import Descriptor, Signature, file_hash, is_of_one_file, is_settled, reason
-from memfiles.storage.record_store import Changes
+from memfiles.storage.fork_safety import renew_in_child
+from memfiles.storage.record_store import Changes, Records, RecordStore
 
 MASK = 2**63 - 1  # the largest integer of SQLite; some file systems use larger inode numbers
 StoredSignature = tuple[int, int, int]  # a signature as stored in the index
@@ -236,6 +240,117 @@ def wait(directory: int, since: str, *, seconds: float) -> bool:
         if (now := time.monotonic()) >= deadline:
             return False
         time.sleep(min(max(_POLL_SECONDS, _POLL_SHARE * (now - begun)), deadline - now))
+
+
+class RecordListing:
+    """The files of all records on disk: their paths and signatures. Entries count once ``has_entries`` is set."""
+
+    def __init__(
+        self, file_paths: Callable[[], list[str]], store: Records, directory: int, *, recover: Callable[[], None]
+    ) -> None:
+        """``directory`` is the memory directory's descriptor. ``recover`` removes temp files of dead processes."""
+        self.file_paths = file_paths
+        self.has_entries = False
+        self.unlisted = UnlistedFolders(directory)  # as far as ``entries_in`` was asked for them
+        self._store, self._directory, self._recover = store, directory, recover
+
+    def paths(self) -> list[str]:
+        """The paths of all records: memory files, then entries."""
+        return [*self.file_paths(), *self.entry_paths()]
+
+    def entry_paths(self) -> list[str]:
+        """The paths of entries, private ones included."""
+        return [path for folder in self.folders() for path in self.entries_in(folder)]
+
+    def folders(self) -> dict[str, int]:
+        """The folders of entries, and when a record was last put in place or removed there (ns)."""
+        if not self.has_entries:
+            return {}
+        with atomic.storage_failure("the entries cannot be listed"):
+            return folder_times(self._directory, unlisted=self.unlisted)
+
+    def entries_in(self, folder: str) -> dict[str, Signature]:
+        """By path, the signatures of the entries in a folder; removes temp files, which may hold forgotten text."""
+        left_over, found = list[str](), dict[str, Signature]()
+        with atomic.storage_failure("the entries cannot be listed"), self.unlisted.noted(folder):
+            every = files(self._directory, folder, left_over)
+            found = {path: Signature(*seen) for path, seen in every if entry_place(path) is not None}
+        if left_over:
+            self._recover()
+        return found
+
+    def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
+        """By path, the signatures of the records that exist."""
+        found = ((path, self._signature(path)) for path in paths)
+        return {path: seen for path, seen in found if seen is not None}
+
+    def _signature(self, path: str) -> Signature | None:
+        try:
+            return self._store.signature(path)
+        except StorageFailed as error:
+            if not is_of_one_file(error):
+                raise
+            return Signature(*UNKNOWN)
+
+
+class FeedListing:
+    """The records of a store without files, as its feed lists them; see ``RecordListing``.
+
+    The time of a folder is a number that grows whenever a record in it changes.
+    """
+
+    def __init__(self, file_paths: Callable[[], list[str]], store: RecordStore) -> None:
+        self.file_paths = file_paths
+        self.has_entries, self.unlisted = False, UnlistedFolders(-1)
+        self._store = store
+        self._forget()
+        renew_in_child(self, FeedListing._forget)
+
+    def _forget(self) -> None:
+        self._following = threading.Lock()
+        self._point: str | None = None
+        self._known: dict[str, dict[str, Signature]] = {}
+        self._times: dict[str, int] = {}
+
+    def paths(self) -> list[str]:
+        return [*self.file_paths(), *self.entry_paths()]
+
+    def entry_paths(self) -> list[str]:
+        return [path for folder in self.folders() for path in self.entries_in(folder)]
+
+    def folders(self) -> dict[str, int]:
+        self._follow()
+        return {folder: at for folder, at in self._times.items() if folder} if self.has_entries else {}
+
+    def entries_in(self, folder: str) -> dict[str, Signature]:
+        """See ``RecordListing``: those of the last look at the folders."""
+        with self._following:
+            return dict(self._known.get(folder, {}))
+
+    def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
+        self._follow()
+        with self._following:
+            found = ((path, self._known.get(_folder_of(path), {}).get(path)) for path in paths)
+            return {path: seen for path, seen in found if seen is not None}
+
+    def _follow(self) -> None:
+        with self._following:
+            changes = self._store.changes(self._point)
+            if self._point is None:
+                self._known = {}
+            for path, signature in changes.records.items():
+                known = self._known.setdefault(folder := _folder_of(path), {})
+                if signature is None:
+                    known.pop(path, None)
+                else:
+                    known[path] = signature
+                self._times[folder] = self._times.get(folder, 0) + 1
+            self._point = changes.until
+
+
+def _folder_of(path: str) -> str:
+    """The folder of an entry below that of all entries, "" of a memory file."""
+    return path.rpartition("/")[0].removeprefix(f"{ENTRIES}/")
 
 
 def _folders(directory: int) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The listing of the records on disk, and the scan that compares it with the ledger and the mirror's listing.
+"""The scan for records to push, by comparing the disk, the ledger and the mirror's listing.
 
 The rule this file guards: a scan costs about as much as there is news. 100,000 entries take half a second to compare;
 a folder in which no file was put since the last scan is not compared again, unless the scan is thorough.
@@ -6,10 +6,9 @@ a folder in which no file was put since the last scan is not compared again, unl
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from time import monotonic, time_ns
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,20 +16,13 @@ from msgspec.structs import replace
 from memfiles.errors import RecordCorrupt, StorageFailed
 from memfiles.records import NamedTuple
 from memfiles.records.keys import ENTRIES, entry_place
-from memfiles.records.record import Record, digest
-from memfiles.storage import entry_folders
-from memfiles.storage.atomic import Signature, is_of_one_file, is_settled, storage_failure
-from memfiles.storage.fork_safety import renew_in_child
-from memfiles.storage.record_store import RecordStore
-from memfiles.storage.repository import RecordRepository
-from memfiles.storage.store import Store
+from memfiles.records.record import digest
+from memfiles.storage.atomic import Signature, is_of_one_file, is_settled
 from memfiles.sync.downloads import EntryDownloads
 from memfiles.sync.ledger import Acknowledged, Ledger
 from memfiles.sync.merge.record_types import decode_copy
 from memfiles.sync.mirror import Stored
-
-if TYPE_CHECKING:
-    from memfiles.sync.replica import Replica
+from memfiles.sync.replica import Replica
 
 _PATIENCE_SECONDS = 300.0
 Care = Literal["patient", "usual", "thorough"]
@@ -172,111 +164,3 @@ def note_hydrated(ledger: Ledger, hydrated: Mapping[str, Stored]) -> None:
         copies.append(Acknowledged(path, stored.version, stored.body, record.revision, digest(stored.body)))
     if copies:
         ledger.acknowledge(*copies)
-
-
-class RecordListing:
-    """The files of all records on disk: their paths and signatures. Entries count once ``has_entries`` is set."""
-
-    def __init__(self, files: RecordRepository[Record], store: Store) -> None:
-        self.file_paths = files.paths
-        self.has_entries = False
-        self.unlisted = entry_folders.UnlistedFolders(store.descriptor)  # as far as ``entries_in`` was asked for them
-        self._store = store
-
-    def paths(self) -> list[str]:
-        """The paths of all records: memory files, then entries."""
-        return [*self.file_paths(), *self.entry_paths()]
-
-    def entry_paths(self) -> list[str]:
-        """The paths of entries, private ones included."""
-        return [path for folder in self.folders() for path in self.entries_in(folder)]
-
-    def folders(self) -> dict[str, int]:
-        """The folders of entries, and when a record was last put in place or removed there (ns)."""
-        if not self.has_entries:
-            return {}
-        with storage_failure("the entries cannot be listed"):
-            return entry_folders.folder_times(self._store.descriptor, unlisted=self.unlisted)
-
-    def entries_in(self, folder: str) -> dict[str, Signature]:
-        """By path, the signatures of the entries in a folder; removes temp files, which may hold forgotten text."""
-        left_over, found = list[str](), dict[str, Signature]()
-        with storage_failure("the entries cannot be listed"), self.unlisted.noted(folder):
-            listed = entry_folders.files(self._store.descriptor, folder, left_over)
-            found = {path: Signature(*seen) for path, seen in listed if entry_place(path) is not None}
-        if left_over:
-            self._store.recover()
-        return found
-
-    def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
-        """By path, the signatures of the records that exist."""
-        found = ((path, self._signature(path)) for path in paths)
-        return {path: seen for path, seen in found if seen is not None}
-
-    def _signature(self, path: str) -> Signature | None:
-        try:
-            return self._store.signature(path)
-        except StorageFailed as error:
-            if not is_of_one_file(error):
-                raise
-            return Signature(*entry_folders.UNKNOWN)
-
-
-class FeedListing:
-    """The records of a store without files, as its feed lists them; see ``RecordListing``.
-
-    The time of a folder is a number that grows whenever a record in it changes.
-    """
-
-    def __init__(self, files: RecordRepository[Record], store: RecordStore) -> None:
-        self.file_paths = files.paths
-        self.has_entries, self.unlisted = False, entry_folders.UnlistedFolders(-1)
-        self._store = store
-        self._forget()
-        renew_in_child(self, FeedListing._forget)
-
-    def _forget(self) -> None:
-        self._following = threading.Lock()
-        self._point: str | None = None
-        self._known: dict[str, dict[str, Signature]] = {}
-        self._times: dict[str, int] = {}
-
-    def paths(self) -> list[str]:
-        return [*self.file_paths(), *self.entry_paths()]
-
-    def entry_paths(self) -> list[str]:
-        return [path for folder in self.folders() for path in self.entries_in(folder)]
-
-    def folders(self) -> dict[str, int]:
-        self._follow()
-        return {folder: at for folder, at in self._times.items() if folder} if self.has_entries else {}
-
-    def entries_in(self, folder: str) -> dict[str, Signature]:
-        """See ``RecordListing``: those of the last look at the folders."""
-        with self._following:
-            return dict(self._known.get(folder, {}))
-
-    def signatures(self, paths: Iterable[str]) -> dict[str, Signature]:
-        self._follow()
-        with self._following:
-            found = ((path, self._known.get(_folder_of(path), {}).get(path)) for path in paths)
-            return {path: seen for path, seen in found if seen is not None}
-
-    def _follow(self) -> None:
-        with self._following:
-            changes = self._store.changes(self._point)
-            if self._point is None:
-                self._known = {}
-            for path, signature in changes.records.items():
-                known = self._known.setdefault(folder := _folder_of(path), {})
-                if signature is None:
-                    known.pop(path, None)
-                else:
-                    known[path] = signature
-                self._times[folder] = self._times.get(folder, 0) + 1
-            self._point = changes.until
-
-
-def _folder_of(path: str) -> str:
-    """The folder of an entry below that of all entries, "" of a memory file."""
-    return path.rpartition("/")[0].removeprefix(f"{ENTRIES}/")

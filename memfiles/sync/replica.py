@@ -22,13 +22,13 @@ from memfiles.records.record import Record, digest
 from memfiles.records.redactions import Piece
 from memfiles.storage import quarantine
 from memfiles.storage.atomic import Signature
+from memfiles.storage.entry_folders import FeedListing, RecordListing
 from memfiles.storage.fork_safety import renew_in_child
 from memfiles.storage.home import MemoryHome
 from memfiles.storage.quarantine import MergeSide
 from memfiles.storage.record_store import RecordStore
 from memfiles.storage.repository import RecordRepository
 from memfiles.storage.store import with_files
-from memfiles.sync.dirty_scan import FeedListing, RecordListing
 from memfiles.sync.merge.merge_entries import MarksById, includes, is_same, merged_at_place, place_of
 from memfiles.sync.merge.merge_files import ConflictPolicy
 from memfiles.sync.merge.record_types import decode_entry_copy, encode_copy
@@ -97,7 +97,11 @@ class Replica:
         self._files = files
         self._entries: RecordRepository[EntryRecord] | None = None
         directory = with_files(store)
-        self.listing = RecordListing(files, directory) if directory is not None else FeedListing(files, store)
+        self.listing = (
+            RecordListing(files.paths, store, directory.descriptor, recover=directory.recover)
+            if directory is not None
+            else FeedListing(files.paths, store)
+        )
         self.release_forgotten: Callable[[], None] = store.scrub
         """Removes earlier versions of what was forgotten or redacted elsewhere from journals and index."""
         # of records, and of those known by an id: these are taken within the turn of an entry
@@ -285,7 +289,7 @@ class _Moves:
 
     def settle(self, entry: Entry, *, leaves: bool) -> str | None:
         """Move the entry, which ``leaves`` a mark; returns a path that must be locked or fetched first, if any."""
-        place = self._place_of(entry)
+        place = place_of(entry, self.marks_of(entry.ids))
         if leaves and place is not None:
             self.after[entry.path] = vacated(entry, self.at)
         while place is not None:
@@ -293,7 +297,7 @@ class _Moves:
                 return target
             there, next_entry, next_place = self.after.get(target, self.records[target]), entry, None
             if isinstance(there, Entry) and target not in self.after and not is_same(there, entry):
-                if (next_place := self._place_of(there)) is not None:
+                if (next_place := place_of(there, self.marks_of(there.ids))) is not None:
                     next_entry, there = there, vacated(there, self.at)
                 elif target not in self.arrived:
                     return target
@@ -303,9 +307,6 @@ class _Moves:
                 return missing
             entry, place = next_entry, next_place
         return None
-
-    def _place_of(self, entry: Entry) -> Mark | None:
-        return place_of(entry, self.marks_of(entry.ids))
 
     def _merge(self, entry: Entry, there: EntryRecord | None, place: Mark) -> str | None:
         """Merge the entry into the record at its place, and make the marks of its ids lead there."""
