@@ -263,11 +263,9 @@ class Reconciler:
         return "equal"
 
     def _push(self, step: Push, path: str, local: LocalCopy, row: LedgerRow) -> Outcome:
-        """Put a body: noted (1), put (2), acknowledged (3); a lost answer is repeated from the note."""
-        is_noted = row.sent is not None or self.ledger.sending(  # 1
-            path, step.body, version=step.version, revision=local.record.revision
-        )
-        if not is_noted:
+        """1. Note the body in the ledger; 2. put it; 3. acknowledge it; 4. remove a pack that holds redacted text."""
+        revision = local.record.revision
+        if row.sent is None and not self.ledger.sending(path, step.body, version=step.version, revision=revision):  # 1
             if (again := self.replica.read(path)) is None or again.body != local.body:
                 return "equal"  # redacted meanwhile
             step_now = next_step(path, local, row, self.mirror.get(path))  # a person put it back as it was before
