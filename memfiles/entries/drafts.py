@@ -381,8 +381,6 @@ def _checked_facets(draft: Draft) -> Draft:
         _check_source(draft.source)
     if draft.outcome not in (None, "success", "failure"):
         raise InvalidArgument("outcome must be 'success' or 'failure'")
-    if draft.said_at is None and draft.tags is None and draft.links is None:
-        return draft
     return replace(
         draft,
         said_at=None if draft.said_at is None else _moment(draft.said_at),

@@ -134,12 +134,7 @@ class Restorer(Struct, frozen=True):
             found, signatures = [*{**examined, **again}.values()], signatures | written
 
     def _decide(
-        self,
-        records: Records,
-        *,
-        due: Mapping[str, Examined],
-        files: Mapping[str, MemoryFile],
-        answers: dict[str, Answer],
+        self, records: Records, *, due: dict[str, Examined], files: dict[str, MemoryFile], answers: dict[str, Answer]
     ) -> tuple[dict[str, Examined | MissingFile], ChangeSet]:
         """Examine again what changed, and write, unless the mirror has to be asked for a file that is missing now."""
         with _examining():

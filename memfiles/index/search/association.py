@@ -308,11 +308,7 @@ def _gained(
 
 
 def run_bonuses(
-    scores: Mapping[int, float],
-    runs: Mapping[int, RunThread],
-    lengths: Mapping[int, int],
-    *,
-    weights: Weights = WEIGHTS,
+    scores: Mapping[int, float], runs: Mapping[int, RunThread], lengths: Mapping[int, int], *, weights: Weights
 ) -> dict[RunThread, float]:
     """The bonus that each run and thread with several hits adds to every hit in it; ``lengths`` are in words.
 

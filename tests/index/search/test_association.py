@@ -148,9 +148,9 @@ def test_a_run_with_several_matches_raises_all_of_them() -> None:
 
 def test_a_run_that_holds_most_matches_tells_nothing() -> None:
     """The bonus of a run falls with the number of its matches, as a run of everything has no subject."""
-    lengths = dict.fromkeys(range(500), 5)
+    lengths, run = dict.fromkeys(range(500), 5), ("r", "t")
     bonus = [
-        run_bonuses(dict.fromkeys(range(size), 1.0), dict.fromkeys(range(size), ("r", "t")), lengths)[("r", "t")]
+        run_bonuses(dict.fromkeys(range(size), 1.0), dict.fromkeys(range(size), run), lengths, weights=WEIGHTS)[run]
         for size in (2, 10, 200, 400)
     ]
 
