@@ -247,7 +247,7 @@ def seen_in(home: MemoryHome, file: MemoryFile, report: FileReport, *, lowest_le
 
 
 def _observed(item: Examined, written: Signature | None) -> Observed[Record] | None:
-    """The record of a file as it is now on disk, with its signature if it was ``written``."""
+    """The record of a file on disk now: the new one, ``written`` with this signature, or else the one found there."""
     from memfiles.storage.record_kinds import Observed  # late: a plan needs none of it
 
     if item.record is not None and written is not None:

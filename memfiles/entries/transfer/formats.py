@@ -193,7 +193,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 class JsonText:
-    """The JSON values in a file, of which no more is decoded than the next value needs; ``at`` is the place reached.
+    """The JSON values in a file, which is decoded in pieces as they are needed; ``at`` is the place of the next one.
 
     The first part has ``piece`` bytes. ``ValueError`` for a value of more than ``most`` characters.
     """
@@ -212,7 +212,7 @@ class JsonText:
                 return self._text[self.at : self.at + 1]
 
     def value(self, *, before: str = "") -> Any:
-        """The next value; if none of the characters ``before`` follows, it may be a number that was cut."""
+        """The next value. If none of the characters ``before`` follows, a number may go on in the next piece."""
         while True:
             try:
                 value, end = _DECODER.raw_decode(self._text, self.at)
