@@ -64,7 +64,6 @@ _OPERATIONS: dict[str, SpanOperation] = {
     **dict.fromkeys(("get", "search", "list", "hydrate", "recall"), "search_memory"),
     **dict.fromkeys(("log", "diff", "deleted", "tombstones"), "search_memory"),
 }
-_API = "opentelemetry.trace"
 _NULL_SPAN = nullcontext()
 _ATTRIBUTES = {
     "store": "gen_ai.memory.store.id",
@@ -298,8 +297,7 @@ def is_in_view(view: View, path: str, *, key: str, level: str) -> bool:
     """Whether the view holds the record of ``key`` at ``path``; without a key, whether it may hold it."""
     if key:
         return any(partition.path(key) == path for partition in view)
-    place = entry_place(path)
-    return place is not None and any((partition.folder, partition.level) == (place[0], level) for partition in view)
+    return (place := entry_place(path)) is not None and any(each[:2] == (place[0], level) for each in view)
 
 
 def is_among(path: str, view: View) -> bool:
@@ -389,8 +387,7 @@ def span(operation: SpanOperation, **attributes: str | int | None) -> AbstractCo
     stored or found), ``agent``, ``conversation`` (the thread or run), ``level`` and ``outcome``. Others are a
     ``KeyError`` when a tracer is set up; None is left out.
     """
-    api = sys.modules.get(_API)
-    if api is None:
+    if (api := sys.modules.get("opentelemetry.trace")) is None:
         return _NULL_SPAN
     provider = api.get_tracer_provider()
     if isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider)):
