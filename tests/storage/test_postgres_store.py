@@ -8,9 +8,8 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
-import psycopg
 import pytest
 
 from memfiles.errors import (
@@ -411,14 +410,45 @@ def test_decisions_on_several_records_wait_for_each_other(
     assert (["1", "0"], ("1", "0")) == (calls, (read(store, "a.json"), read(store, "b.json")))
 
 
+UNCONFIRMED = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+@contextmanager
+def unconfirmed(server: PostgresServer) -> Iterator[None]:
+    """No commit is confirmed: what waits for the disk waits for a standby as well, and there is none."""
+    with server.admin() as admin, server.admin() as other:
+
+        def expect(standby: str) -> None:
+            admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{standby}'")
+            admin.execute("SELECT pg_reload_conf()")
+
+        def is_in_effect() -> bool:
+            """Whether a commit waits now; a process of the server reads the settings some time after it was told to."""
+            committing = threading.Thread(target=other.execute, args=("SELECT pg_logical_emit_message(true, '', '')",))
+            committing.start()
+            while committing.is_alive():
+                if found := admin.execute(UNCONFIRMED).fetchone():
+                    admin.execute("SELECT pg_cancel_backend(%s)", found)  # which ends the wait alone
+                    committing.join()
+                    return True
+                committing.join(0.01)
+            return False
+
+        expect("nobody")
+        try:
+            wait_until(is_in_effect)
+            yield
+        finally:
+            expect("")
+
+
 def test_durability_os_does_not_wait_for_the_disk(own: PostgresServer) -> None:
     """While no commit is confirmed, a change with ``durability: os`` returns."""
-    with own.admin() as admin, ExitStack() as stack:
+    with ExitStack() as stack:
         store = PostgresStore(own.url(own.workspace()), durability="os")
         stack.callback(store.close)
         put(store, {"a.json": "1"})
-        _set(admin, "synchronous_standby_names", "'nobody'")  # what waits for the disk waits for that one as well
-        stack.callback(_set, admin, "synchronous_standby_names", "''")
+        stack.enter_context(unconfirmed(own))
         changing = threading.Thread(target=put, args=(store, {"a.json": "2"}), daemon=True)
         changing.start()
         changing.join(10)
@@ -435,29 +465,23 @@ def test_a_change_waits_for_the_disk_whatever_its_role_was_given(own: PostgresSe
         stack.callback((store := PostgresStore(own.url(own.workspace()))).close)
         put(store, dict.fromkeys(paths, "1"))
         changing = threading.Thread(target=put, args=(store, dict.fromkeys(paths, "2")))
-        _set(admin, "synchronous_standby_names", "'nobody'")
-        try:
+        with unconfirmed(own):
             changing.start()
-            waiting = "SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-            while changing.is_alive() and admin.execute(waiting).fetchone() is None:
-                changing.join(0.01)
+            wait_until(lambda: not changing.is_alive() or admin.execute(UNCONFIRMED).fetchone())
             waited = changing.is_alive()
-        finally:
-            _set(admin, "synchronous_standby_names", "''")
-            changing.join()
+        changing.join()
 
     assert waited
 
 
 def test_a_line_of_the_audit_does_not_wait_for_the_disk(own: PostgresServer) -> None:
     """While no commit is confirmed, a line that is written at once is there: nobody waits for a second flush."""
-    with own.admin() as admin, ExitStack() as stack:
+    with ExitStack() as stack:
         url = own.url(own.workspace())
         stack.callback((store := PostgresStore(url)).close)
         put(store, {"a.json": "1"})
         log = AuditLog(url)
-        _set(admin, "synchronous_standby_names", "'nobody'")
-        stack.callback(_set, admin, "synchronous_standby_names", "''")
+        stack.enter_context(unconfirmed(own))
         logging = threading.Thread(target=log.record, args=(AuditEvent("save", user="0" * 40),), daemon=True)
         logging.start()
         logging.join(10)
@@ -515,8 +539,3 @@ def test_a_server_that_is_not_there_is_told(own: PostgresServer) -> None:
         PostgresStore("postgresql://127.0.0.1:1/postgres?workspace=w")
 
     assert error.value.transient
-
-
-def _set(admin: psycopg.Connection, name: str, value: str) -> None:
-    admin.execute(f"ALTER SYSTEM SET {name} = {value}")
-    admin.execute("SELECT pg_reload_conf()")

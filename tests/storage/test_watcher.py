@@ -203,7 +203,7 @@ with MemoryManager(sys.argv[1], durability="os") as manager:
     watcher = Watcher(manager.watched)
     for _ in range(2):  # the first look at everything may find the first change
         print("watching")
-        print(told.wait(10))
+        print(told.wait(25))
         told.clear()
     watcher.close()
 """
