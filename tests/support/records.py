@@ -91,14 +91,19 @@ def redact(record: Record, stamp: Stamp, *, text: str) -> tuple[Record | None, R
 def files_under(directory: Path) -> dict[str, bytes]:
     """The bytes of every file under a directory, by relative path; of huge ones the beginning.
 
-    What a store keeps that stands for a directory under it counts as well.
+    What a store keeps that stands for a directory under it counts as well. If a file goes meanwhile, which may be under
+    another name then, all are read again.
     """
-    found = kept_in(directory)
-    for path in directory.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            with path.open("rb") as file:
-                found[str(path.relative_to(directory))] = file.read(_MUCH_BYTES)
-    return found
+    while True:
+        found = kept_in(directory)
+        try:
+            for path in directory.rglob("*"):
+                if path.is_file() and not path.is_symlink():
+                    with path.open("rb") as file:
+                        found[str(path.relative_to(directory))] = file.read(_MUCH_BYTES)
+        except FileNotFoundError:
+            continue
+        return found
 
 
 def records_in(directory: Path) -> dict[str, bytes]:
