@@ -48,13 +48,13 @@ class Live:
         self._wake()
 
     def response(self, since: str) -> StreamingResponse:
-        """A stream of server-sent events, one for each piece of news, from those ``since`` which the page was made."""
+        """A stream of server-sent events, one for each piece of news; ``since`` is how many the page was made after."""
         return StreamingResponse(self._news(since), media_type="text/event-stream")
 
     async def _news(self, since: str) -> AsyncIterator[bytes]:
         changed = asyncio.Event()
         self._waiting.add(changed)
-        if since != str(self._state.news):
+        if since != str(self._state.news_count):
             changed.set()
         if self._watch is None and self._memory.sync.settings.url and self._memory.workflow.memory.mirror is not None:
             self._watch = asyncio.create_task(self._watch_mirror())
@@ -83,7 +83,7 @@ class Live:
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        self._state.news += 1
+        self._state.news_count += 1
         for changed in self._waiting:
             changed.set()
 
@@ -94,7 +94,7 @@ class Live:
             await asyncio.sleep(MIRROR_SECONDS)
             if self._waiting:
                 with suppress(MemfilesError):
-                    news = self._state.news  # a page made since the last look may show what was over before this one
+                    news = self._state.news_count  # a page made since the last look may show what is over by now
                     found = await asyncio.to_thread(self._memory.sync.status)
                     now = found.pending, found.last_error, found.conflicts, found.refused
                     if (news, now) != shown:

@@ -46,7 +46,7 @@ class ServerState:
         self.said: dict[str, str] = {}
         self.plans: dict[str, Plan] = {}
         self.prompts: dict[str, Any] = {}
-        self.news = 0  # pieces so far
+        self.news_count = 0
         self._turn = threading.Lock()
 
     def keep(self, on: dict[str, T], key: str, value: T, *, most: int = LARGE_MAX) -> None:
@@ -66,7 +66,7 @@ class PageView:
     ) -> None:
         self.inspected = inspected
         self.state = state
-        self.news = state.news  # before anything is read: what changes meanwhile is news to the page
+        self.news_count = state.news_count  # before anything is read: what changes meanwhile is news to the page
         self._request = request
         self._templates = templates
         self._guard = request.app.state.guard
